@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dibs.errors import DibsError, unknown
 from dibs.families.model import Family, load_family
-from dibs.families.tasks import ReachAvoid, edge_named, reach_avoid
+from dibs.families.tasks import ReachAvoid, edge_named, ground, reach_avoid
 
 
 @cache
@@ -61,6 +61,7 @@ __all__ = [
     "families",
     "get_benchmark",
     "get_family",
+    "ground",
     "load_family",
     "reach_avoid",
 ]

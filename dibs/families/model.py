@@ -233,7 +233,7 @@ class Family(_Strict):
                 for target in targets:
                     center = boxes[target].center
                     for name in avoided:
-                        if boxes[name].contains(center):
+                        if boxes[name].contains(center[None])[0]:
                             yield f"regions.{target}: its centre lies inside {name}, which must be avoided, at index {index}"
                             return
                     if reachable and np.abs(reachable(center) - center).max() > 1e-3 * np.abs(center).max():

@@ -123,10 +123,11 @@ def _switch() -> Family:
             "name": "car2d-switch",
             "environment": {"name": "Car2D"},
             "specification": "achieve reach(goal) ensuring avoid(block)",
-            "start": {"center": [-5.0, 0.0], "noise": 0.3, "shift": [RIGHT, 0.0]},
+            # So wide that the wrong way round takes too long from far out: one route cannot serve all indices.
+            "start": {"center": [-10.0, 0.0], "noise": 0.3, "shift": [2 * RIGHT, 0.0]},
             "regions": {
                 "goal": {"center": [0.0, 10.0], "half_width": 1.0},
-                "block": {"center": [0.0, 5.0], "half_width": [3.0, 1.0]},
+                "block": {"center": [0.0, 5.0], "half_width": [5.0, 1.0]},
             },
             "last_index": 20,
             "gaps": [10, 5, 4, 2],

@@ -108,10 +108,15 @@ class ReachAvoid:
 
 def reach_avoid(family: Family, indices: Iterable[int], edges: Sequence[str] | None = None) -> ReachAvoid:
     """Ground the given edges (all by default) of `family` at the given indices; tasks are index-major."""
-    chosen = [edge_named(family, name) for name in edges] if edges is not None else list(family.edges)
-    pairs = [(int(index), edge) for index in indices for edge in chosen]
-    for index, _ in pairs:
+    names = list(edges) if edges is not None else [edge.name for edge in family.edges]
+    return ground(family, [(index, name) for index in indices for name in names])
+
+
+def ground(family: Family, tasks: Sequence[tuple[int, str]]) -> ReachAvoid:
+    """Ground (index, edge) pairs as one batch of reach-avoid tasks."""
+    for index, _ in tasks:
         family.check_index(index, beyond=True)
+    pairs = [(int(index), edge_named(family, name)) for index, name in tasks]
     starts = [_start(family, index, edge) for index, edge in pairs]
     targets = [[conjuncts(edge.target)] for _, edge in pairs]
     safes = [list(cnf(edge.safe)) if edge.safe is not None else [] for _, edge in pairs]

@@ -1,0 +1,74 @@
+"""The command line, `dibs COMMAND …`: what people and the workflow's rules call.
+
+Each stage brings its own commands: a module with `register(subparsers) -> None`, which adds parsers that
+`set_defaults(run=function)` and imports nothing heavy before `run(args)` is called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from dibs import __version__
+from dibs.errors import DibsError
+
+# One name per line, in the order in which `dibs --help` lists their commands.
+COMMANDS = (
+    "dibs.families.commands",  #
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; what the user can mend is told in one message."""
+    args = parser().parse_args(argv)
+    try:
+        status = args.run(args)
+        sys.stdout.flush()  # a reader that has gone shows here, not at exit
+        return int(status or 0)
+    except BrokenPipeError:  # `dibs … | head`: nobody reads on, which is no error worth a word
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        if args.debug:
+            raise
+        return 130
+    except DibsError as error:
+        if args.debug:
+            raise
+        return _complain(str(error))
+    except OSError as error:
+        if args.debug or error.filename is None:
+            raise
+        return _complain(f"{error.filename}: {error.strerror}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser with the commands of every stage."""
+    top = argparse.ArgumentParser(
+        prog="dibs",
+        description="Inductive generalisation in reinforcement learning from specifications.",
+        epilog="`dibs COMMAND --help` explains a command.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"dibs {__version__}")
+    top.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        importlib.import_module(module).register(subparsers)
+    for command in subparsers.choices.values():  # so that --debug may stand at the end, too
+        command.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+    return top
+
+
+def _complain(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

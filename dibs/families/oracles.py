@@ -1,0 +1,285 @@
+"""Oracle controllers: hand-written policies that know the regions, one per environment.
+
+They learn nothing and are no method of the paper. They show that every task can be solved (a benchmark whose
+oracle fails measures nothing), and they stand in for trained policies in tests and drawings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dibs.envs import Array, Car2D, DroneAttitude, Dynamics, Reacher, SimpleDrone, sample_noise
+from dibs.errors import DibsError
+from dibs.families.model import Family
+from dibs.families.tasks import ReachAvoid, ground
+from dibs.spectrl import graph, satisfied
+from dibs.spectrl.syntax import Spec
+
+Policy: TypeAlias = Callable[[Array], Array]
+"""States (..., n) to actions (..., m)."""
+
+CLEARANCE = 0.35
+"""How far from an obstacle a detour's corners lie."""
+MARGIN = 0.2
+"""A straight line that comes closer than this to an obstacle is blocked; several steps of noise fit in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """Recorded rollouts of one index."""
+
+    states: Array  # (rollouts, time, dim), padded with the last state
+    lengths: np.ndarray  # (rollouts,): number of recorded states
+
+    def satisfied(self, family: Family, spec: Spec, index: int) -> np.ndarray:
+        """Which rollouts (rollouts,) satisfy the specification, grounded at `index`."""
+        return satisfied(spec, family.boxes(index), self.states, self.lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """A reach-avoid task as a controller needs it."""
+
+    aim: Array  # (dim,): the middle of the target; NaN where it is free
+    low: Array  # (obstacles, dim): lower corners of what must be avoided
+    high: Array  # (obstacles, dim)
+
+
+# --- controllers -----------------------------------------------------------------------------------------
+
+
+def oracle(family: Family, index: int, edge: str) -> Policy:
+    """Return the controller that solves `edge` of `family` at `index`."""
+    try:
+        control = CONTROLLERS[type(family.dynamics)]
+    except KeyError:
+        raise DibsError(
+            f"{family.name}: no oracle is written for environment {family.dynamics.name}"
+        ) from None
+    goal = goal_of(ground(family, [(index, edge)]))
+    if len(goal.low) and control is not drive:
+        raise DibsError(f"{family.name}: the oracle of {family.dynamics.name} knows no way round obstacles")
+    return partial(control, family.dynamics, goal)
+
+
+def goal_of(task: ReachAvoid) -> Goal:
+    """Return the middle of the target, and the boxes to avoid, of a single task."""
+    reach, avoid = task.target_sign[0] > 0, task.target_sign[0] < 0
+    center, half = task.target_center[0], task.target_half[0]  # (literals, dim)
+    low, high = (center - half)[reach].max(axis=0), (center + half)[reach].min(axis=0)
+    bounded = np.isfinite(low)
+    aim = np.full(low.shape, np.nan)
+    aim[bounded] = (low[bounded] + high[bounded]) / 2
+
+    sign = task.safe_sign[0]  # (clauses, literals)
+    alone = (np.abs(sign).sum(axis=-1) == 1) & (sign.sum(axis=-1) < 0)  # clauses of one avoid(…)
+    if (~alone & sign.any(axis=-1)).any():
+        raise DibsError(f"{task.names[0]}: the oracles know only conjunctions of avoid(…) as safe sets")
+    boxes = [(center[avoid], half[avoid])]
+    if alone.any():
+        boxes.append((task.safe_center[0][sign < 0], task.safe_half[0][sign < 0]))
+    centers, halves = (np.concatenate(arrays) for arrays in zip(*boxes, strict=True))
+    return Goal(aim, centers - halves, centers + halves)
+
+
+def drive(car: Car2D, goal: Goal, states: Array) -> Array:
+    """Head for the target, or for the first corner of the shortest way round the obstacles."""
+    points = states.reshape(-1, 2)
+    aims = np.where(np.isnan(goal.aim), points, goal.aim)
+    offset = (waypoints(points, aims, goal.low, goal.high) - points).reshape(states.shape)
+    distance = np.hypot(offset[..., 0], offset[..., 1])
+    v = np.minimum(distance / car.speed, 1.0)
+    return np.stack([2.0 * v - 1.0, np.arctan2(offset[..., 1], offset[..., 0]) / np.pi], axis=-1)
+
+
+def fly(drone: SimpleDrone, goal: Goal, states: Array) -> Array:
+    """Close every axis of the offset as fast as the drone can."""
+    return np.clip(_offset(goal.aim, states) / drone.speed, -1.0, 1.0)
+
+
+def fly_level(drone: DroneAttitude, goal: Goal, states: Array) -> Array:
+    """Turn the offset into the body's frame, and meanwhile the body towards the target's attitude."""
+    offset = _offset(goal.aim, states)
+    psi, theta = states[..., 3], states[..., 4]
+    level = offset[..., 0] * np.cos(psi) + offset[..., 1] * np.sin(psi)
+    body = np.stack(
+        [
+            level * np.cos(theta) - offset[..., 2] * np.sin(theta),
+            offset[..., 1] * np.cos(psi) - offset[..., 0] * np.sin(psi),
+            level * np.sin(theta) + offset[..., 2] * np.cos(theta),
+        ],
+        axis=-1,
+    )
+    velocity = body / np.maximum(np.abs(body).max(axis=-1, keepdims=True), drone.speed)  # keeps the direction
+    turn = np.stack([(offset[..., 3] + np.pi) % (2 * np.pi) - np.pi, offset[..., 4]], axis=-1)
+    return np.concatenate([velocity, np.clip(turn / drone.rate, -1.0, 1.0)], axis=-1)
+
+
+def reach(arm: Reacher, goal: Goal, states: Array) -> Array:
+    """Command the joint angles that put the end effector in the middle of the target."""
+    theta1, theta2 = arm.joints(np.where(np.isnan(goal.aim), states, goal.aim))
+    return np.stack([(theta1 / np.pi - 0.25) / 0.75, (theta2 / np.pi - 0.5) / 0.5], axis=-1)
+
+
+CONTROLLERS: dict[type[Dynamics], Callable[[Any, Goal, Array], Array]] = {
+    Car2D: drive,
+    SimpleDrone: fly,
+    DroneAttitude: fly_level,
+    Reacher: reach,
+}
+
+
+def _offset(aim: Array, states: Array) -> Array:
+    return np.where(np.isnan(aim), 0.0, aim - states)
+
+
+# --- ways round boxes in the plane -----------------------------------------------------------------------
+
+
+def waypoints(points: Array, aims: Array, low: Array, high: Array) -> Array:
+    """Where to head from points (n, 2) for aims (n, 2) past boxes (b, 2): the aim itself, or a corner.
+
+    The shortest way along straight lines between corners of the boxes, grown by `CLEARANCE`. A point that is
+    already nearer to a box than `MARGIN` may leave along any line that comes no nearer.
+    """
+    low, high = _near(points, aims, low, high)
+    if not len(low):
+        return aims
+    margin = np.minimum(MARGIN, 0.9 * _gap(points, low, high))  # (n,)
+    blocked = _blocked(points, aims, low, high, margin)
+    if not blocked.any():
+        return aims
+    corners = _corners(low - CLEARANCE, high + CLEARANCE)
+    corners = corners[np.isfinite(corners).all(axis=-1) & (_gap(corners, low, high) > MARGIN)]
+    if not len(corners):
+        return aims
+    result = aims.copy()
+    chosen = points[blocked], aims[blocked], margin[blocked]
+    result[blocked] = _first_corner(*chosen, corners, low, high)
+    return result
+
+
+def _first_corner(
+    points: Array, aims: Array, margin: Array, corners: Array, low: Array, high: Array
+) -> Array:
+    """The first of the corners (c, 2) on the shortest way from each point to its aim."""
+    between = _lengths(corners[:, None], corners[None], low, high, MARGIN)  # (c, c)
+    for via in range(len(corners)):
+        between = np.minimum(between, between[:, via, None] + between[None, via])
+    last = _lengths(corners[:, None], aims[None], low, high, MARGIN)  # (c, n)
+    onward = (between[:, :, None] + last[None]).min(axis=1)
+    total = _lengths(corners[:, None], points[None], low, high, margin) + onward
+    return corners[total.argmin(axis=0)]
+
+
+def _lengths(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> Array:
+    """Lengths of the straight lines from start to end (..., 2); infinite where blocked."""
+    start, end = np.broadcast_arrays(start, end)
+    length = np.hypot(*np.moveaxis(end - start, -1, 0))
+    return np.where(_blocked(start, end, low, high, margin), np.inf, length)
+
+
+def _blocked(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> Array:
+    """Which lines from start to end (..., 2) come closer than the margin (...) to a box (b, 2)."""
+    grow = np.asarray(margin)[..., None, None]
+    origin, along = start[..., None, :], (end - start)[..., None, :]
+    along = np.where(np.abs(along) < 1e-9, 1e-9, along)
+    a, b = (low - grow - origin) / along, (high + grow - origin) / along  # (..., b, 2)
+    enter = np.minimum(a, b).max(axis=-1)
+    leave = np.maximum(a, b).min(axis=-1)
+    return ((enter < leave) & (enter < 1.0) & (leave > 0.0)).any(axis=-1)
+
+
+def _gap(points: Array, low: Array, high: Array) -> Array:
+    """Distance (n,) of points (n, 2) to the nearest box in the maximum norm; negative inside one."""
+    return np.maximum(low - points[:, None], points[:, None] - high).max(axis=-1).min(axis=-1)
+
+
+def _corners(low: Array, high: Array) -> Array:
+    x, y = np.stack([low, high])[:, :, 0], np.stack([low, high])[:, :, 1]
+    return np.stack([x[[0, 0, 1, 1]].ravel(), y[[0, 1, 0, 1]].ravel()], axis=-1)
+
+
+def _near(points: Array, aims: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """The boxes that a shortest way can meet: those touching the hull of points, aims and such boxes."""
+    lowest = np.minimum(points.min(axis=0), aims.min(axis=0))
+    highest = np.maximum(points.max(axis=0), aims.max(axis=0))
+    kept = np.zeros(len(low), dtype=bool)
+    while True:
+        touching = ((low - CLEARANCE <= highest) & (high + CLEARANCE >= lowest)).all(axis=-1)
+        if (touching == kept).all():
+            return low[kept], high[kept]
+        kept = touching
+        lowest = np.minimum(lowest, (low - CLEARANCE)[kept].min(axis=0))
+        highest = np.maximum(highest, (high + CLEARANCE)[kept].max(axis=0))
+
+
+# --- rollouts --------------------------------------------------------------------------------------------
+
+
+def oracle_rollouts(
+    family: Family,
+    spec: Spec,
+    index: int,
+    count: int,
+    rng: np.random.Generator,
+    grounded: int | None = None,
+) -> Rollouts:
+    """Roll out the oracle on the best path of the graph: satisfied most often, then in the fewest steps.
+
+    `grounded` makes it the oracle of another index, which aims at that index's regions but acts in `index`.
+    """
+    acts_for = index if grounded is None else grounded
+    found = []
+    for path in graph(spec).paths():
+        names = [edge.name for edge in path]
+        policies = [oracle(family, acts_for, name) for name in names]
+        rollouts = compose(family, index, names, policies, count, rng)
+        score = rollouts.satisfied(family, spec, index).mean() - 1e-6 * rollouts.lengths.mean()
+        found.append((float(score), rollouts))
+    return max(found, key=lambda item: item[0])[1]
+
+
+def compose(
+    family: Family,
+    index: int,
+    path: Sequence[str],
+    policies: Sequence[Policy],
+    count: int,
+    rng: np.random.Generator,
+) -> Rollouts:
+    """Roll out one policy per edge of `path`, the next taking over where an edge's target is entered.
+
+    A rollout that has not entered the target after `family.horizon` steps ends there.
+    """
+    dynamics = family.dynamics
+    dim = len(dynamics.state_names)
+    states = ground(family, [(index, path[0])]).initial(rng.random((1, count, dim)))[0]
+    record = np.repeat(states[:, None], len(path) * family.horizon + 1, axis=1)
+    lengths = np.ones(count, dtype=np.int64)
+    going = np.arange(count)  # rollouts that have entered every target so far
+    for edge, policy in zip(path, policies, strict=True):
+        task = ground(family, [(index, edge)])
+        arrived = []
+        # As in the semantics of `;`, a state that ended one edge does not end the next one as well.
+        for _ in range(family.horizon):
+            if not len(going):
+                break
+            noise = sample_noise(rng, (len(going), dim), np.float64)
+            states[going] = dynamics.step(states[going], policy(states[going]), noise)
+            record[going, lengths[going]] = states[going]
+            lengths[going] += 1
+            inside = task.target_distance(states[None, going])[0] >= 0.0
+            arrived.append(going[inside])
+            going = going[~inside]
+        going = np.concatenate(arrived) if arrived else going
+        going.sort()
+    record = record[:, : lengths.max()]
+    after = np.arange(record.shape[1]) >= lengths[:, None]
+    record[after] = np.repeat(states, after.sum(axis=1), axis=0)
+    return Rollouts(record, lengths)

@@ -1,0 +1,63 @@
+"""The policy-evolution polynomial π_{i+1} = Σ_r κ_r ⊙ π_i^r and its unrolling (paper, section 3.2, appendix D).
+
+κ is an array (degree + 1, *batch, size): its row r multiplies the r-th elementwise power of the parameters.
+A template of degree 0 has only the additive row, and means π_{i+1} = π_i + κ_0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dibs.envs import Array
+
+
+def identity(degree: int, shape: tuple[int, ...]) -> Array:
+    """The κ that leaves every policy as it is."""
+    kappa = np.zeros((degree + 1, *shape))
+    if degree >= 1:
+        kappa[1] = 1.0
+    return kappa
+
+
+def apply(kappa: Array, theta: Array) -> Array:
+    """One step of the recursion, by Horner's rule."""
+    if len(kappa) == 1:
+        return theta + kappa[0]
+    value = kappa[-1]
+    for row in kappa[-2::-1]:
+        value = value * theta + row
+    return np.asarray(value)
+
+
+def slope(kappa: Array, theta: Array) -> Array:
+    """dπ_{i+1}/dπ_i, elementwise."""
+    degree = len(kappa) - 1
+    if degree == 0:
+        return np.ones_like(theta)
+    value = degree * kappa[-1]
+    for r in range(degree - 1, 0, -1):
+        value = value * theta + r * kappa[r]
+    return np.asarray(np.broadcast_to(value, theta.shape))
+
+
+def unroll(kappa: Array, theta: Array, steps: int) -> Array:
+    """All policies (steps + 1, *batch, size) from `theta` on: UnrollPolicy(κ, π, Δ, m) for Δ = 0 … steps."""
+    policies = np.empty((steps + 1, *theta.shape), dtype=np.result_type(kappa, theta))
+    policies[0] = theta
+    for i in range(steps):
+        policies[i + 1] = apply(kappa, policies[i])
+    return policies
+
+
+def unroll_gradient(kappa: Array, policies: Array, gradients: Array) -> Array:
+    """Gradient of a loss with respect to κ, from its gradients (steps + 1, *batch, size) at every policy."""
+    grad = np.zeros(kappa.shape)
+    carried = np.zeros(policies.shape[1:])
+    for i in range(len(policies) - 2, -1, -1):
+        carried = carried + gradients[i + 1]
+        power: Array | float = 1.0
+        for r in range(len(kappa)):
+            grad[r] += carried * power
+            power = power * policies[i]
+        carried = carried * slope(kappa, policies[i])
+    return grad
