@@ -56,7 +56,7 @@ def _existing(path: str | Path) -> Path:
 def write_json(path: str | Path, data: Any) -> None:
     """Write `data` as indented JSON; NaN becomes null."""
     with atomic(path) as temporary:
-        temporary.write_text(json.dumps(_plain(data), indent=1, sort_keys=True, allow_nan=False) + "\n")
+        temporary.write_text(json.dumps(plain(data), indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
 def read_json(path: str | Path) -> Any:
@@ -77,7 +77,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata:
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
     with atomic(path) as temporary:
         # One entry only: the library does not keep the order of several, and bytes must repeat.
-        save_file(contiguous, temporary, metadata={KEY: json.dumps(_plain(metadata), sort_keys=True)})
+        save_file(contiguous, temporary, metadata={KEY: json.dumps(plain(metadata), sort_keys=True)})
 
 
 def read_tensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -102,7 +102,7 @@ def write_table(path: str | Path, table: pa.Table, metadata: Mapping[str, Any]) 
 
 def with_metadata(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
     """The table with its provenance as the only schema metadata."""
-    return table.replace_schema_metadata({KEY: json.dumps(_plain(metadata), sort_keys=True)})
+    return table.replace_schema_metadata({KEY: json.dumps(plain(metadata), sort_keys=True)})
 
 
 def read_table(path: str | Path, columns: list[str] | None = None) -> tuple[pa.Table, dict[str, Any]]:
@@ -118,14 +118,14 @@ def read_table(path: str | Path, columns: list[str] | None = None) -> tuple[pa.T
     return table, metadata
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers, strings, lists and mappings only."""
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

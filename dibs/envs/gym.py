@@ -116,7 +116,14 @@ class EdgeTask:
         return self.task.horizon
 
     def initial(self, uniforms: Array) -> Array:
-        return _within(self.dynamics, self.task.initial(uniforms[None])[0])
+        states = self.task.initial(uniforms[None])[0]
+        return states if self._ends is None else np.clip(states, *self._ends)
+
+    @cached_property
+    def _ends(self) -> tuple[Array, Array] | None:
+        """Where the state space ends: a region to start from may stick out of it, below the floor, say."""
+        low, high = np.asarray(self.dynamics.bounds, dtype=np.float32)
+        return (low, high) if np.isfinite([low, high]).any() else None
 
     def begin(self, states: Array) -> EdgeSeen:
         never = np.zeros(len(states), dtype=bool)
@@ -218,12 +225,6 @@ class SpecTask:
         }
 
 
-def _within(dynamics: Dynamics, states: Array) -> Array:
-    """Initial states made states of the environment: a region may stick out of it (below the floor, say)."""
-    low, high = (np.asarray(bound, dtype=states.dtype) for bound in dynamics.bounds)
-    return np.clip(states, low, high)
-
-
 class Batch:
     """n episodes of one task, side by side; noise and initial uniforms are handed in."""
 
@@ -296,7 +297,7 @@ def spaces_of(dynamics: Dynamics) -> tuple[spaces.Box, spaces.Box]:
 # --- Gymnasium's conventions ------------------------------------------------------------------------------
 
 
-class TaskEnv(gymnasium.Env[Array, Array]):
+class TaskEnv(gymnasium.Env[npt.NDArray[Any], npt.NDArray[Any]]):
     """One environment. See `make_task` for the arguments."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 8}  # type: ignore[misc]

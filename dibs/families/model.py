@@ -92,7 +92,9 @@ class RewardModel(_Strict):
     unsafe_penalty: Annotated[float, Field(ge=0)] = 10.0
     """Subtracted for every step spent in an unsafe state, in units of reward."""
     margin: Annotated[float, Field(ge=0)] = 0.0
-    """While training, states closer than this to an unsafe one count as unsafe, too."""
+    """While training, states closer than this to an unsafe one are penalised, too."""
+    depth: Annotated[float, Field(ge=0)] = 0.0
+    """While training, the target counts as reached only this deep inside: teachers aim at the middle."""
 
 
 class EnvironmentModel(BaseModel):

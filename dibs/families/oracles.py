@@ -27,6 +27,8 @@ CLEARANCE = 0.35
 """How far from an obstacle a detour's corners lie."""
 MARGIN = 0.2
 """A straight line that comes closer than this to an obstacle is blocked; several steps of noise fit in."""
+TRIAL = 50
+"""Rollouts that choose between the paths of a specification."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,24 +182,26 @@ def _first_corner(
 def _lengths(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> Array:
     """Lengths of the straight lines from start to end (..., 2); infinite where blocked."""
     start, end = np.broadcast_arrays(start, end)
-    length = np.hypot(*np.moveaxis(end - start, -1, 0))
+    length = np.hypot(end[..., 0] - start[..., 0], end[..., 1] - start[..., 1])
     return np.where(_blocked(start, end, low, high, margin), np.inf, length)
 
 
-def _blocked(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> Array:
+def _blocked(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> np.ndarray:
     """Which lines from start to end (..., 2) come closer than the margin (...) to a box (b, 2)."""
-    grow = np.asarray(margin)[..., None, None]
-    origin, along = start[..., None, :], (end - start)[..., None, :]
-    along = np.where(np.abs(along) < 1e-9, 1e-9, along)
-    a, b = (low - grow - origin) / along, (high + grow - origin) / along  # (..., b, 2)
-    enter = np.minimum(a, b).max(axis=-1)
-    leave = np.maximum(a, b).min(axis=-1)
-    return ((enter < leave) & (enter < 1.0) & (leave > 0.0)).any(axis=-1)
+    grow = np.asarray(margin)[..., None]
+    enter, leave = np.asarray(0.0), np.asarray(1.0)  # the part of the line that is between the box's sides
+    for axis in (0, 1):
+        origin, along = start[..., None, axis], (end - start)[..., None, axis]
+        along = np.where(np.abs(along) < 1e-9, 1e-9, along)
+        a, b = (low[:, axis] - grow - origin) / along, (high[:, axis] + grow - origin) / along  # (..., b)
+        enter, leave = np.maximum(enter, np.minimum(a, b)), np.minimum(leave, np.maximum(a, b))
+    return np.asarray((enter < leave).any(axis=-1))
 
 
 def _gap(points: Array, low: Array, high: Array) -> Array:
     """Distance (n,) of points (n, 2) to the nearest box in the maximum norm; negative inside one."""
-    return np.maximum(low - points[:, None], points[:, None] - high).max(axis=-1).min(axis=-1)
+    excess = np.maximum(low - points[:, None], points[:, None] - high)  # (n, b, 2)
+    return np.maximum(excess[..., 0], excess[..., 1]).min(axis=-1)
 
 
 def _corners(low: Array, high: Array) -> Array:
@@ -235,14 +239,16 @@ def oracle_rollouts(
     `grounded` makes it the oracle of another index, which aims at that index's regions but acts in `index`.
     """
     acts_for = index if grounded is None else grounded
-    found = []
-    for path in graph(spec).paths():
-        names = [edge.name for edge in path]
-        policies = [oracle(family, acts_for, name) for name in names]
-        rollouts = compose(family, index, names, policies, count, rng)
-        score = rollouts.satisfied(family, spec, index).mean() - 1e-6 * rollouts.lengths.mean()
-        found.append((float(score), rollouts))
-    return max(found, key=lambda item: item[0])[1]
+
+    def roll(names: Sequence[str], rollouts: int) -> Rollouts:
+        return compose(family, index, names, [oracle(family, acts_for, n) for n in names], rollouts, rng)
+
+    def score(names: Sequence[str]) -> float:
+        trial = roll(names, TRIAL)
+        return float(trial.satisfied(family, spec, index).mean() - 1e-6 * trial.lengths.mean())
+
+    paths = [[edge.name for edge in path] for path in graph(spec).paths()]
+    return roll(max(paths, key=score) if len(paths) > 1 else paths[0], count)
 
 
 def compose(

@@ -44,7 +44,7 @@ def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | N
             "horizon": 20,
             "teacher": rest["teacher"],
             "network": rest["network"],
-            "reward": rest.get("reward", {"unit": 10.0}),
+            "reward": rest.get("reward", {"unit": 10.0, "depth": 0.4}),
             "description": rest["description"],
         }
     )
@@ -80,7 +80,7 @@ def _choice() -> Family:
             "horizon": 20,
             "teacher": "ars",
             "network": {"hidden": [8]},
-            "reward": {"unit": 10.0, "margin": 0.2},
+            "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
             "description": "one or two levels of: reach either waypoint, then the goal, past a wall",
         }
     )
@@ -110,7 +110,7 @@ def _reacher(kind: str, side: str, blocks: int) -> Family:
             "horizon": 20,
             "teacher": "ppo",
             "network": {"hidden": [8]},
-            "reward": {"unit": 5.0},
+            "reward": {"unit": 5.0, "depth": 0.15},
             "description": f"tower of {blocks}: pick the top block, then {kind} it on the {side} side",
         }
     )
@@ -134,7 +134,7 @@ def _switch() -> Family:
             "horizon": 20,
             "teacher": "ars",
             "network": {"hidden": [8]},
-            "reward": {"unit": 10.0, "margin": 0.2},
+            "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
             "description": "the start crosses below a central obstacle: first round its left, then its right",
         }
     )
@@ -158,7 +158,7 @@ def paper_families() -> dict[str, Family]:
             "car2d-reach-obs",
             flat,
             beside,
-            reward={"unit": 10.0, "margin": 0.2},
+            reward={"unit": 10.0, "margin": 0.2, "depth": 0.4},
             description="k goals in order, past obstacles",
             **car,
         ),

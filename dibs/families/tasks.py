@@ -64,6 +64,15 @@ class ReachAvoid:
         center, half = self.start_center.reshape(shape), self.start_half.reshape(shape)
         return np.asarray(center + half * unit, dtype=uniforms.dtype)
 
+    def extent(self) -> tuple[Array, Array]:
+        """Lowest and highest corner (tasks, dim) of where each edge starts and what it must reach."""
+        reached = np.where(self.target_sign > 0, 1.0, np.nan)[..., None]
+        half = np.where(np.isinf(self.target_half), np.nan, self.target_half)
+        low, high = reached * (self.target_center - half), reached * (self.target_center + half)
+        low = np.fmin(self.start_center - self.start_half, np.fmin.reduce(low, axis=1))
+        high = np.fmax(self.start_center + self.start_half, np.fmax.reduce(high, axis=1))
+        return low, high
+
     def target_distance(self, states: Array) -> Array:
         """Signed distance (tasks, ...) to the target of states (tasks, ..., dim), positive inside."""
         best = None

@@ -69,18 +69,26 @@ class Network:
             x += biases
             x = self._activate(x)
             inputs.append(x)
-        out = np.tanh(np.matmul(x, layers[-1][0]) + layers[-1][1])
+        out = np.matmul(x, layers[-1][0])
+        out += layers[-1][1]
+        np.tanh(out, out=out)
         error = out - target
         n = error.shape[-2]
         loss = np.einsum("...no,...no->...", error, error) / n
-        delta = (2.0 / n) * error * (1.0 - out * out)
+        np.multiply(out, out, out=out)
+        np.subtract(1.0, out, out=out)  # the slope of tanh
+        out *= error
+        out *= 2.0 / n
+        delta = out
         pieces: list[Array] = []
         for (weights, _), layer_input in zip(reversed(layers), reversed(inputs), strict=True):
-            pieces.append(delta.sum(axis=-2))
+            # Sums over rows as matrix products: BLAS does them faster than a strided reduction.
+            pieces.append(np.matmul(np.ones(n, dtype=delta.dtype), delta))
             grad = np.matmul(np.swapaxes(layer_input, -1, -2), delta)
             pieces.append(grad.reshape(*grad.shape[:-2], -1))
             if layer_input is not inputs[0]:
-                delta = np.matmul(delta, np.swapaxes(weights, -1, -2)) * self._slope(layer_input)
+                delta = np.matmul(delta, np.swapaxes(weights, -1, -2))
+                delta *= self._slope(layer_input)
         return loss, np.concatenate(pieces[::-1], axis=-1)
 
     def fold(self, theta: Array, center: Array, half: Array) -> Array:
@@ -107,7 +115,8 @@ class Network:
 
     def _slope(self, activated: Array) -> Array:
         """Derivative of the activation, from its output."""
-        if self.activation == "tanh":
-            return 1.0 - activated * activated
-        return (activated > 0.0).astype(activated.dtype)
+        if self.activation == "relu":
+            return (activated > 0.0).astype(activated.dtype)
+        slope = activated * activated
+        return np.subtract(1.0, slope, out=slope)
 

@@ -23,12 +23,7 @@ class Scaling:
 
 def edge_scaling(family: Family) -> Scaling:
     """Bounding box of each edge's source and target at the first and the last index (both always trained)."""
-    tasks = reach_avoid(family, [0, family.last_index])
-    shape = (2, len(family.edges), -1)
-    reached = np.where(tasks.target_sign > 0, 1.0, np.nan)[..., None]
-    half = np.where(np.isinf(tasks.target_half), np.nan, tasks.target_half)
-    lows = np.stack([tasks.start_center - tasks.start_half, np.nanmin(reached * (tasks.target_center - half), 1)])
-    highs = np.stack([tasks.start_center + tasks.start_half, np.nanmax(reached * (tasks.target_center + half), 1)])
-    low = np.nanmin(lows, axis=0).reshape(shape).min(axis=0)
-    high = np.nanmax(highs, axis=0).reshape(shape).max(axis=0)
+    low, high = reach_avoid(family, [0, family.last_index]).extent()
+    edges = len(family.edges)
+    low, high = np.minimum(low[:edges], low[edges:]), np.maximum(high[:edges], high[edges:])
     return Scaling(((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32))

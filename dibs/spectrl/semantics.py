@@ -164,13 +164,11 @@ def _value(
         window = _contiguous(array[..., start : min(start + block, last), :])
         atoms = {name: logic.atom(box, window) for name, box in boxes.items()}
         targets, safe = scan.signals(atoms)
-        done = 0
-        for cut in sorted({s - start for s in stops if s - start in range(1, len(targets))}):
-            scan.run(targets[done:cut], None if safe is None else safe[done:cut])
+        seen, steps = 0, len(targets)
+        for cut in sorted({stop - start for stop in stops if 0 < stop - start < steps} | {steps}):
+            scan.run(targets[seen:cut], None if safe is None else safe[seen:cut])
             np.copyto(value, scan.result(), where=ends == start + cut)
-            done = cut
-        scan.run(targets[done:], None if safe is None else safe[done:])
-        np.copyto(value, scan.result(), where=ends == start + len(targets))
+            seen = cut
     return value
 
 

@@ -14,7 +14,7 @@ and a rollout satisfies φ if F(φ, {0}, true) holds at its last state. The equa
 and the context of an enclosing `ensuring` is part of both. So every `ensuring` is pushed down to the
 `achieve`s inside it and every `;` and `or` becomes links between them; all links delay by one step.
 
-With (or, and) read as (max, min) over signed distances the same equations give robustness. `scan` runs
+With (or, and) read as (max, min) over signed distances the same equations give robustness. `Scan` runs
 them for either reading, for whole rollouts and for a monitor that sees one state at a time.
 """
 

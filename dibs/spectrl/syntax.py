@@ -159,7 +159,7 @@ def _clauses(predicate: Predicate, positive: bool, outer: type[And] | type[Or]) 
         case And(left, right) | Or(left, right):
             lefts = _clauses(left, positive, outer)
             rights = _clauses(right, positive, outer)
-            if (isinstance(predicate, outer)) == positive:
+            if isinstance(predicate, outer) == positive:
                 return _absorbed(lefts + rights)
             return _absorbed(a + b for a in lefts for b in rights)
 

@@ -9,17 +9,12 @@ trunk's features.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from dibs.envs import Array
-from dibs.families import ReachAvoid
-from dibs.policies.network import Network
-from dibs.policies.scaling import Scaling
-from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.base import Learnt, Lesson
 from dibs.teachers.confidence import ConfidenceHead, candidate_losses
 from dibs.teachers.rollouts import draw, roll
 
@@ -48,39 +43,14 @@ class ArsSettings:
     """Rollouts of such an estimate."""
     patience: int = 6
     """Checks without a better iterate, at full success, after which the search has converged."""
-    depth: float = 0.4
-    """While training, the target counts as reached this deep inside: teachers aim at the middle."""
     initial_gain: float = 1.0
     """Scale of random initial weights."""
 
 
-@dataclass(frozen=True, eq=False)
-class Search:
-    """The result of a search: one actor per edge and how it was found."""
-
-    theta: Array  # (edges, size)
-    success: Array  # (edges,) as estimated while searching
-    returns: Array  # (edges,)
-    steps: int
-    iterations: int
-    seconds: float
-    curve: list[dict[str, float]]
-
-
-def search(
-    tasks: ReachAvoid,
-    network: Network,
-    scaling: Scaling,
-    settings: ArsSettings,
-    rng: np.random.Generator,
-    buffers: StateBuffers,
-    previous: Array | None = None,
-    anchor: float = 0.0,
-    confidence: float = 0.0,
-    progress: Callable[[str], None] | None = None,
-) -> Search:
-    """Train one actor per task (edge); `previous` (edges, size) is the warm start and the anchor."""
-    began = time.perf_counter()
+def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
+    """Search one actor per edge; all edges and restarts share one array program."""
+    tasks, network, scaling, rng = lesson.tasks, lesson.network, lesson.scaling, lesson.rng
+    previous, buffers = lesson.previous, lesson.buffers
     edges, restarts = tasks.tasks, 1 if previous is not None else settings.restarts
     wide = tasks.take([e for e in range(edges) for _ in range(restarts)])  # (edges · restarts) searches
     center, half = (np.repeat(a, restarts, axis=0)[:, None] for a in (scaling.center, scaling.half))
@@ -88,7 +58,7 @@ def search(
         theta = network.initial(rng, (wide.tasks,), settings.initial_gain)
     else:
         theta = previous.astype(np.float32).copy()
-    pull = None if previous is None or anchor == 0.0 else previous.astype(np.float32)
+    pull = None if previous is None or lesson.anchor == 0.0 else previous.astype(np.float32)
 
     best_theta = theta.copy()
     best_success = np.full(wide.tasks, -1.0)
@@ -102,7 +72,7 @@ def search(
         if iteration % settings.check_every == 0:
             sub = wide.take(active)
             folded = network.fold(theta[active], center[active, 0], half[active, 0])[:, None]
-            checked = roll(network, folded, sub, draw(sub, settings.check_rollouts, rng), settings.depth)
+            checked = roll(network, folded, sub, draw(sub, settings.check_rollouts, rng), lesson.depth)
             steps += checked.steps
             success, returns = checked.success[:, 0], checked.returns[:, 0]
             better = (success > best_success[active]) | (
@@ -123,8 +93,8 @@ def search(
                     "steps": float(steps),
                 }
             )
-            if progress is not None:
-                progress(f"iteration {iteration}: worst edge {curve[-1]['success']:.3f}")
+            if lesson.progress is not None:
+                lesson.progress(f"iteration {iteration}: worst edge {curve[-1]['success']:.3f}")
             converged = (best_success[active] >= 1.0) & (stale[active] >= settings.patience)
             # Once a restart has converged, its siblings have nothing left to win.
             done = {int(a) // restarts for a in active[converged]}
@@ -143,16 +113,16 @@ def search(
             folded,
             sub,
             draw(sub, settings.rollouts, rng),
-            settings.depth,
+            lesson.depth,
             record=int(rng.integers(2 * settings.directions)),
         )
         steps += outcome.steps
         buffers.add(active // restarts, outcome)
         scores = outcome.returns
         if pull is not None:
-            scores = scores - anchor * np.sum((candidates - pull[active, None]) ** 2, axis=-1)
-        if confidence > 0.0 and buffers.ready(active // restarts):
-            scores = scores - confidence * candidate_losses(
+            scores = scores - lesson.anchor * np.sum((candidates - pull[active, None]) ** 2, axis=-1)
+        if lesson.confidence > 0.0 and buffers.ready(active // restarts):
+            scores = scores - lesson.confidence * candidate_losses(
                 network, candidates, head.take(active), scaling, active // restarts, buffers, rng
             )
             if iteration % settings.check_every == 0:
@@ -168,15 +138,7 @@ def search(
         theta[active] += (scale[:, None] * update).astype(np.float32)
 
     pick = _best_restart(best_success, best_returns, edges, restarts)
-    return Search(
-        best_theta[pick],
-        best_success[pick],
-        best_returns[pick],
-        steps,
-        iteration,
-        time.perf_counter() - began,
-        curve,
-    )
+    return Learnt(best_theta[pick], None, steps, iteration, curve)
 
 
 def _best_restart(success: Array, returns: Array, edges: int, restarts: int) -> Array:

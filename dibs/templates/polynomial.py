@@ -51,13 +51,13 @@ def unroll(kappa: Array, theta: Array, steps: int) -> Array:
 
 def unroll_gradient(kappa: Array, policies: Array, gradients: Array) -> Array:
     """Gradient of a loss with respect to κ, from its gradients (steps + 1, *batch, size) at every policy."""
-    grad = np.zeros(kappa.shape)
-    carried = np.zeros(policies.shape[1:])
-    for i in range(len(policies) - 2, -1, -1):
-        carried = carried + gradients[i + 1]
-        power: Array | float = 1.0
-        for r in range(len(kappa)):
-            grad[r] += carried * power
-            power = power * policies[i]
-        carried = carried * slope(kappa, policies[i])
+    slopes = slope(kappa, policies[:-1])
+    carried = np.array(gradients[1:], dtype=np.float64)  # row i: the loss's total gradient at policy i + 1
+    for i in range(len(carried) - 2, -1, -1):
+        carried[i] += carried[i + 1] * slopes[i + 1]
+    grad = np.empty(kappa.shape)
+    for r in range(len(kappa)):
+        grad[r] = carried.sum(axis=0)
+        if r + 1 < len(kappa):
+            carried *= policies[:-1]
     return grad

@@ -57,7 +57,7 @@ def test_random_actions_solve_nothing(name):
     for index in range(family.last_index + 1):
         rng = stream("random", name, index)
         policies = [lambda states, rng=rng: rng.uniform(-1.0, 1.0, (*states.shape[:-1], size))] * len(path)
-        failed[index] = rates(family, index, compose(family, index, path, policies, 200, rng))
+        failed[index] = rates(family, index, compose(family, index, path, policies, 100, rng))
     assert min(share_failed(family, failed).values()) == 1.0
 
 
@@ -68,7 +68,7 @@ def test_what_is_right_at_index_0_is_wrong_at_most_others(name):
     for index in range(1, family.last_index + 1):
         rng = stream("index 0", name, index)
         by_index[index] = rates(
-            family, index, oracle_rollouts(family, family.spec, index, 200, rng, grounded=0)
+            family, index, oracle_rollouts(family, family.spec, index, 100, rng, grounded=0)
         )
     assert min(share_failed(family, by_index).values()) >= 0.85
 
@@ -85,7 +85,7 @@ def one_sided(side: str) -> np.ndarray:
     spec, edge = family.spec, family.edges[0].name
     return np.array(
         [
-            compose(family, i, [edge], [oracle(seen, 0, edge)], 200, stream("side", side, i))
+            compose(family, i, [edge], [oracle(seen, 0, edge)], 100, stream("side", side, i))
             .satisfied(family, spec, i)
             .mean()
             for i in range(family.last_index + 1)

@@ -1,0 +1,53 @@
+"""Settings of a stage: frozen dataclasses, checked against what a config or a command line says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dibs.errors import DibsError
+
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: type) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(kind, config=ConfigDict(extra="forbid"))
+
+
+def parse_settings(kind: type[T], data: Mapping[str, Any] | str | None, where: str = "settings") -> T:
+    """Build `kind` from a mapping, JSON text or the path of a JSON or YAML file; name every bad key."""
+    from pydantic import ValidationError
+
+    values = _values(data, where)
+    try:
+        return _adapter(kind).validate_python(dict(values))  # type: ignore[no-any-return]
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})" for e in error.errors()]
+        raise DibsError(f"{where}: not valid for {kind.__name__}\n" + "\n".join(lines)) from None
+
+
+def _values(data: Mapping[str, Any] | str | None, where: str) -> Mapping[str, Any]:
+    if data is None or data == "":
+        return {}
+    if isinstance(data, Mapping):
+        return data
+    if data.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(data))
+        except json.JSONDecodeError as error:
+            raise DibsError(f"{where}: not valid JSON: {error}") from None
+    path = Path(data)
+    if not path.is_file():
+        raise DibsError(f"{where}: '{data}' is neither JSON text nor a file")
+    import yaml
+
+    loaded = yaml.safe_load(path.read_text())
+    if not isinstance(loaded, dict):
+        raise DibsError(f"{path}: expected a mapping of settings, found {type(loaded).__name__}")
+    return loaded
