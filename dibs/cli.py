@@ -12,12 +12,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from dibs import __version__
-from dibs.errors import DibsError
+# One thread per job, before numpy is imported: jobs share the cores, and sums keep their order.
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+from dibs import __version__  # noqa: E402
+from dibs.errors import DibsError  # noqa: E402
 
 # One name per line, in the order in which `dibs --help` lists their commands.
 COMMANDS = (
-    "dibs.families.commands",  #
+    "dibs.families.commands",
+    "dibs.teachers.commands",
+    "dibs.datasets.commands",
+    "dibs.templates.commands",
+    "dibs.evaluation.commands",
 )
 
 
@@ -59,9 +67,7 @@ def parser() -> argparse.ArgumentParser:
     for module in COMMANDS:
         importlib.import_module(module).register(subparsers)
     for command in subparsers.choices.values():  # so that --debug may stand at the end, too
-        command.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
+        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return top
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dibs.families import Family
+from dibs.errors import DibsError
+
+if TYPE_CHECKING:
+    from dibs.families import Family
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,5 @@ def previous_index(family: Family, gap: int, index: int) -> int | None:
     train = family.train_indices(gap)
     family.check_index(index)
     if index not in train:
-        from dibs.errors import DibsError
-
         raise DibsError(f"index {index} is not a training index of {family.name} at gap {gap}: {list(train)}")
     return None if index == 0 else train[train.index(index) - 1]

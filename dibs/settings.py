@@ -12,19 +12,22 @@ from dibs.errors import DibsError
 
 T = TypeVar("T")
 
+STRICT: dict[str, Any] = {"extra": "forbid", "use_attribute_docstrings": True}
+"""`__pydantic_config__` of every settings dataclass: unknown keys are errors, docstrings are descriptions."""
+
 
 @cache
 def _adapter(kind: type) -> Any:
-    from pydantic import ConfigDict, TypeAdapter
+    from pydantic import TypeAdapter
 
-    return TypeAdapter(kind, config=ConfigDict(extra="forbid"))
+    return TypeAdapter(kind)
 
 
 def parse_settings(kind: type[T], data: Mapping[str, Any] | str | None, where: str = "settings") -> T:
     """Build `kind` from a mapping, JSON text or the path of a JSON or YAML file; name every bad key."""
     from pydantic import ValidationError
 
-    values = _values(data, where)
+    values = values_of(data, where)
     try:
         return _adapter(kind).validate_python(dict(values))  # type: ignore[no-any-return]
     except ValidationError as error:
@@ -32,7 +35,7 @@ def parse_settings(kind: type[T], data: Mapping[str, Any] | str | None, where: s
         raise DibsError(f"{where}: not valid for {kind.__name__}\n" + "\n".join(lines)) from None
 
 
-def _values(data: Mapping[str, Any] | str | None, where: str) -> Mapping[str, Any]:
+def values_of(data: Mapping[str, Any] | str | None, where: str) -> Mapping[str, Any]:
     if data is None or data == "":
         return {}
     if isinstance(data, Mapping):

@@ -34,9 +34,10 @@ def bootstrap(
 ) -> tuple[float, float, float]:
     """Point estimate and 95% interval over scores (seeds, tasks), resampling seeds within each task."""
     table = np.atleast_2d(np.asarray(scores, dtype=float))
-    reduce = {"iqm": lambda x: interquartile_mean(x.reshape(*x.shape[:-2], -1)), "mean": lambda x: x.mean((-2, -1))}[
-        statistic
-    ]
+    reduce = {
+        "iqm": lambda x: interquartile_mean(x.reshape(*x.shape[:-2], -1)),
+        "mean": lambda x: x.mean((-2, -1)),
+    }[statistic]
     rng = np.random.default_rng(seed)
     seeds, tasks = table.shape
     picks = rng.integers(seeds, size=(draws, seeds, tasks))

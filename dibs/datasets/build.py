@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Family, reach_avoid
 from dibs.seeding import stream
+from dibs.settings import STRICT
 from dibs.teachers.rollouts import draw, roll
 from dibs.teachers.train import Teacher, random_resets
 
@@ -27,6 +29,8 @@ BLOCK = 65_536
 @dataclass(frozen=True)
 class DatasetSettings:
     """How candidates are drawn and filtered."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     alpha: float = 0.8
     """Rate of states from satisfying rollouts of the converged teacher."""
@@ -55,9 +59,7 @@ class Block:
     confidence: Array  # (n,)
 
 
-def build(
-    family: Family, teacher: Teacher, replay: list[Array], settings: DatasetSettings
-) -> Iterator[Block]:
+def build(family: Family, teacher: Teacher, replay: list[Array], settings: DatasetSettings) -> Iterator[Block]:
     """Yield the dataset of one teacher block by block; edges the teacher cannot do are left out."""
     rates = np.array([settings.alpha, settings.beta, settings.gamma], dtype=float)
     if (rates < 0).any() or rates.sum() == 0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dibs.datasets.build import SOURCES, Block
 from dibs.errors import DibsError
-from dibs.files import KEY, plain, atomic, damaged, read_table
+from dibs.files import KEY, atomic, damaged, plain, read_table
 from dibs.teachers.train import Teacher
 
 
@@ -59,7 +59,9 @@ def save_dataset(
     return rows
 
 
-def load_dataset(path: str | Path, most: int | None = None) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
+def load_dataset(
+    path: str | Path, most: int | None = None
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
     """States and actions per edge (at most `most` rows each: rows are in random order) and the metadata."""
     table, meta = read_table(path)
     if meta.get("kind") != "dataset":

@@ -8,9 +8,7 @@ from dibs.envs.droneattitude import DroneAttitude
 from dibs.envs.reacher import Reacher
 from dibs.envs.simpledrone import SimpleDrone
 
-ENVIRONMENTS: dict[str, type[Dynamics]] = {
-    kind.name: kind for kind in (Car2D, Reacher, SimpleDrone, DroneAttitude)
-}
+ENVIRONMENTS: dict[str, type[Dynamics]] = {kind.name: kind for kind in (Car2D, Reacher, SimpleDrone, DroneAttitude)}
 
 __all__ = [
     "ENVIRONMENTS",

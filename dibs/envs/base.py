@@ -45,11 +45,9 @@ def truncated_normal(uniforms: Array) -> Array:
     return np.asarray(ndtri(low + (1.0 - 2.0 * low) * uniforms), dtype=uniforms.dtype)
 
 
-def sample_noise(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32
-) -> Array:
+def sample_noise(rng: np.random.Generator, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
     """Draw unit noise of the given shape, truncated at one standard deviation."""
-    return truncated_normal(rng.random(shape, dtype=np.dtype(dtype).type))
+    return truncated_normal(rng.random(shape, dtype=np.float32 if np.dtype(dtype) == np.float32 else np.float64))
 
 
 def check_array(what: str, values: npt.ArrayLike, last: int) -> Array:

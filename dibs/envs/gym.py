@@ -168,7 +168,7 @@ class SpecTask:
 
     The reward is the monitor's distance to what comes next, a bonus for every stage completed, and the
     family's penalty for a violation. A violated episode also pays at once for the steps it gives up:
-    every reward is a cost, so that ending early would be a gain otherwise.
+    every step costs something, so ending early would be a gain otherwise.
     """
 
     family: Family
@@ -316,9 +316,7 @@ class TaskEnv(gymnasium.Env[npt.NDArray[Any], npt.NDArray[Any]]):
         self.batch = Batch(task, 1, keep_trail=render_mode is not None)
         self.observation_space, self.action_space = spaces_of(task.dynamics)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Start an episode; options may hold the initial `state`."""
         super().reset(seed=seed)
         self.batch.begin(self.batch.start_states(self.np_random, options))
@@ -368,9 +366,7 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Start all episodes; options may hold the initial `state`, one for all or one each."""
         super().reset(seed=seed)
         self.batch.begin(self.batch.start_states(self.np_random, options))
@@ -433,9 +429,7 @@ def make_task(
         raise unknown("environment", environment, FIRST_FAMILY)
     if benchmark is not None:
         if family is not None or edge is not None:
-            raise DibsError(
-                f"benchmark '{benchmark}' names its family and all edges; leave out family and edge"
-            )
+            raise DibsError(f"benchmark '{benchmark}' names its family and all edges; leave out family and edge")
         chosen, text = get_benchmark(benchmark)
     else:
         chosen = family if isinstance(family, Family) else get_family(family or FIRST_FAMILY[environment])
@@ -506,9 +500,7 @@ class Scene:
         kept = {name: inside for edge in edges for clause in cnf(edge.safe) for name, inside in clause}
         framed = [Shape("start", QUIET, start.task.start_center[0], start.task.start_half[0])]
         framed += [Shape(name, GREEN if inside else RED, *boxes[name]) for name, inside in goals.items()]
-        beside = [
-            Shape(n, BLUE if inside else RED, *boxes[n]) for n, inside in kept.items() if n not in goals
-        ]
+        beside = [Shape(n, BLUE if inside else RED, *boxes[n]) for n, inside in kept.items() if n not in goals]
         return cls(family.dynamics, title, tuple(framed), tuple(beside))
 
     @cached_property
@@ -516,16 +508,12 @@ class Scene:
         """One panel for each plane, all at the same scale."""
         names = self.dynamics.state_names
         planes = ((0, 1), (0, 2)) if "z" in names else ((0, 1),)
-        size = (400, 416) if len(planes) > 1 else (480, 448)
         arm = 2.0 * getattr(self.dynamics, "link", 0.0)
+        size = (400, 416) if len(planes) > 1 else (480, 304) if arm else (480, 448)
         views = [_view(self.framed, plane, arm) for plane in planes]
-        scale = min(
-            side / (high - low) for view in views for side, (low, high) in zip(size, view, strict=True)
-        )
+        scale = min(side / (high - low) for view in views for side, (low, high) in zip(size, view, strict=True))
         return tuple(
-            Panel.of(
-                plane, (names[plane[0]], names[plane[1]]), size, view, scale, self.beside + self.framed, arm
-            )
+            Panel.of(plane, (names[plane[0]], names[plane[1]]), size, view, scale, self.beside + self.framed, arm)
             for plane, view in zip(planes, views, strict=True)
         )
 
@@ -557,11 +545,12 @@ class Panel:
         origin = (width / 2 - scale * (x0 + x1) / 2, height / 2 + scale * (y0 + y1) / 2)
         panel = cls(plane, Image.new("RGB", (width, height), PAPER), origin, scale)
         draw = ImageDraw.Draw(panel.picture, "RGBA")
-        panel._grid(draw, names)
         if arm:
             (left, top), (right, bottom) = panel.at((-arm, arm)), panel.at((arm, -arm))
             draw.ellipse((left, top, right, bottom), outline=(*QUIET, 110), width=FINE)
             draw.rectangle((0, panel.origin[1], width, height), fill=(241, 238, 233))
+        panel._grid(draw, names)
+        if arm:
             draw.line((0, panel.origin[1], width, panel.origin[1]), fill=(150, 140, 128), width=2 * FINE)
         for shape in shapes:
             panel._box(draw, shape)
@@ -574,9 +563,7 @@ class Panel:
     def _grid(self, draw: ImageDraw.ImageDraw, names: tuple[str, str]) -> None:
         width, height = self.picture.size
         wanted = 64 * FINE / self.scale  # about this many units between lines
-        step = min(
-            (m * 10.0**e for e in range(-3, 4) for m in (1, 2, 5)), key=lambda s: abs(np.log(s / wanted))
-        )
+        step = min((m * 10.0**e for e in range(-3, 4) for m in (1, 2, 5)), key=lambda s: abs(np.log(s / wanted)))
         font = _font(11)
         for axis, (side, name) in enumerate(zip((width, height), names, strict=True)):
             ends = [(side * end - self.origin[axis]) / self.scale * (1, -1)[axis] for end in (0, 1)]
@@ -687,16 +674,12 @@ def _draw_trail(draw: ImageDraw.ImageDraw, panel: Panel, dynamics: Dynamics, tra
     _draw_car(draw, pixels[-1], float(np.arctan2(ahead[1], ahead[0])))
 
 
-def _disc(
-    draw: ImageDraw.ImageDraw, at: tuple[float, float], radius: float, fill: Any, outline: Any = None
-) -> None:
+def _disc(draw: ImageDraw.ImageDraw, at: tuple[float, float], radius: float, fill: Any, outline: Any = None) -> None:
     box = (at[0] - radius, at[1] - radius, at[0] + radius, at[1] + radius)
     draw.ellipse(box, fill=fill, outline=outline, width=FINE)
 
 
-def _turned(
-    at: tuple[float, float], angle: float, points: Sequence[tuple[float, float]]
-) -> list[tuple[float, float]]:
+def _turned(at: tuple[float, float], angle: float, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Points given forward and leftward of `at`, in pixels, for a body heading at `angle`."""
     c, s = float(np.cos(angle)), float(np.sin(angle))
     return [(at[0] + FINE * (f * c - l * s), at[1] - FINE * (f * s + l * c)) for f, l in points]  # noqa: E741
@@ -712,9 +695,7 @@ def _draw_car(draw: ImageDraw.ImageDraw, at: tuple[float, float], heading: float
     draw.polygon(_turned(at, heading, [(2, -3.5), (6, -3), (6, 3), (2, 3.5)]), fill=(214, 231, 252))
 
 
-def _draw_drone(
-    draw: ImageDraw.ImageDraw, panel: Panel, at: tuple[float, float], psi: float, theta: float
-) -> None:
+def _draw_drone(draw: ImageDraw.ImageDraw, panel: Panel, at: tuple[float, float], psi: float, theta: float) -> None:
     if panel.plane == (0, 1):  # from above: four rotors, and a nose
         rotors = _turned(at, psi, [(8, 8), (8, -8), (-8, 8), (-8, -8)])
         draw.line((*rotors[0], *rotors[3]), fill=INK, width=3 * FINE)

@@ -101,7 +101,8 @@ class ReachAvoidVecEnv(VecEnv):
     def step_wait(self) -> VecEnvStepReturn:
         """Make the step; episodes that end start again at once."""
         batch = self.batch
-        reward, terminated, truncated = batch.step(self._actions, sample_noise(self._rng, batch.states.shape))
+        noise = sample_noise(self._rng, (self.num_envs, batch.dim))
+        reward, terminated, truncated = batch.step(self._actions, noise)
         self._returns += reward
         finished = terminated | truncated
         if self.recorder is not None:
@@ -154,18 +155,14 @@ class ReachAvoidVecEnv(VecEnv):
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute; the environments share it, so all of them must be meant."""
         if len(list(self._get_indices(indices))) != self.num_envs:
-            raise DibsError(
-                f"set_attr '{attr_name}': the environments share their attributes; leave out indices"
-            )
+            raise DibsError(f"set_attr '{attr_name}': the environments share their attributes; leave out indices")
         setattr(self, attr_name, value)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
         """There are no environments of their own whose methods could be called."""
-        raise DibsError(
-            f"env_method '{method_name}': the environments are rows of one array and have no methods"
-        )
+        raise DibsError(f"env_method '{method_name}': the environments are rows of one array and have no methods")
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
@@ -196,9 +193,7 @@ class Episodes(NamedTuple):
 
     def visited(self, chosen: Bools | None = None) -> npt.NDArray[np.float32]:
         """All states (states, dim) of the chosen episodes (all by default), one episode after another."""
-        states, length = (
-            (self.states, self.length) if chosen is None else (self.states[chosen], self.length[chosen])
-        )
+        states, length = (self.states, self.length) if chosen is None else (self.states[chosen], self.length[chosen])
         return states[np.arange(states.shape[1]) < length[:, None]]
 
 
@@ -213,9 +208,7 @@ class EpisodeRecorder:
     def __init__(self, n_envs: int, horizon: int, dim: int, capacity: int = 4096) -> None:
         """Prepare for episodes of up to `horizon` steps."""
         if min(n_envs, horizon, dim, capacity) < 1:
-            raise DibsError(
-                f"recorder: every size must be at least 1, found {(n_envs, horizon, dim, capacity)}"
-            )
+            raise DibsError(f"recorder: every size must be at least 1, found {(n_envs, horizon, dim, capacity)}")
         self.capacity = capacity
         self.dropped = 0
         self._running = np.zeros((n_envs, horizon + 1, dim), dtype=np.float32)

@@ -57,8 +57,7 @@ def rollouts(
 def satisfaction(family: Family, spec: Spec, recorded: Mapping[int, Recorded]) -> dict[int, int]:
     """Number of rollouts of each index that satisfy the specification, grounded at that index."""
     return {
-        index: int(satisfied(spec, family.boxes(index), r.states, r.lengths).sum())
-        for index, r in recorded.items()
+        index: int(satisfied(spec, family.boxes(index), r.states, r.lengths).sum()) for index, r in recorded.items()
     }
 
 
@@ -113,4 +112,3 @@ def _roll_chunk(
         going &= ~alive
     lengths = time + 1
     return {index: Recorded(path_states[i], lengths[i]) for i, index in enumerate(indices)}
-

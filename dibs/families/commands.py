@@ -25,9 +25,7 @@ def register(subparsers: Any) -> None:
 
     add = subparsers.add_parser("benchmarks", help="list the benchmarks, the paper's or a family file's")
     add.add_argument("file", nargs="?", metavar="FAMILY.yaml", help="list this family's benchmarks instead")
-    add.add_argument(
-        "--format", choices=FORMATS, default="table", help="csv and json show everything in full"
-    )
+    add.add_argument("--format", choices=FORMATS, default="table", help="csv and json show everything in full")
     add.set_defaults(run=run_benchmarks)
 
     add = subparsers.add_parser("spec", help="show the specification of one task")

@@ -200,9 +200,9 @@ class Family(_Strict):
             for field in ("center", "shift", "drift", "noise", "half_width"):
                 value = getattr(item, field, [])
                 optional = field in ("shift", "drift") and value == []
-                if isinstance(value, list) and len(value) != len(names) and not optional:
-                    if field in type(item).model_fields:
-                        yield f"{key}.{field}: expected {len(names)} numbers ({', '.join(names)}), found {len(value)}"
+                wrong = isinstance(value, list) and len(value) != len(names)
+                if wrong and not optional and field in type(item).model_fields:
+                    yield f"{key}.{field}: expected {len(names)} numbers ({', '.join(names)}), found {len(value)}"
         noise = self.start.noise
         if any(n < 0 for n in (noise if isinstance(noise, list) else [noise])):
             yield f"start.noise: expected numbers ≥ 0, found {noise}"
@@ -230,7 +230,9 @@ class Family(_Strict):
             boxes = self.boxes(index)
             low, high = start_box(self, index)
             for edge in self.edges:
-                avoided = [name for clause in cnf(edge.safe) if len(clause) == 1 for name, inside in clause if not inside]
+                avoided = [
+                    name for clause in cnf(edge.safe) if len(clause) == 1 for name, inside in clause if not inside
+                ]
                 targets = [name for name, inside in conjuncts(edge.target) if inside]
                 for target in targets:
                     center = boxes[target].center

@@ -60,9 +60,7 @@ def oracle(family: Family, index: int, edge: str) -> Policy:
     try:
         control = CONTROLLERS[type(family.dynamics)]
     except KeyError:
-        raise DibsError(
-            f"{family.name}: no oracle is written for environment {family.dynamics.name}"
-        ) from None
+        raise DibsError(f"{family.name}: no oracle is written for environment {family.dynamics.name}") from None
     goal = goal_of(ground(family, [(index, edge)]))
     if len(goal.low) and control is not drive:
         raise DibsError(f"{family.name}: the oracle of {family.dynamics.name} knows no way round obstacles")
@@ -166,9 +164,7 @@ def waypoints(points: Array, aims: Array, low: Array, high: Array) -> Array:
     return result
 
 
-def _first_corner(
-    points: Array, aims: Array, margin: Array, corners: Array, low: Array, high: Array
-) -> Array:
+def _first_corner(points: Array, aims: Array, margin: Array, corners: Array, low: Array, high: Array) -> Array:
     """The first of the corners (c, 2) on the shortest way from each point to its aim."""
     between = _lengths(corners[:, None], corners[None], low, high, MARGIN)  # (c, c)
     for via in range(len(corners)):

@@ -27,16 +27,19 @@ def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | N
     goal_names = [f"g{j + 1}" for j in range(len(goals))]
     obstacle_names = [f"o{j + 1}" for j in range(len(obstacles or []))]
     shift = [RIGHT] + [0.0] * (len(goals[0]) - 1)
-    regions = {g: {"center": c, "half_width": rest["width"], "shift": shift} for g, c in zip(goal_names, goals)}
-    regions |= {o: {"center": c, "half_width": 0.7, "shift": shift} for o, c in zip(obstacle_names, obstacles or [])}
+    regions = {
+        g: {"center": c, "half_width": rest["width"], "shift": shift} for g, c in zip(goal_names, goals, strict=True)
+    }
+    regions |= {
+        o: {"center": c, "half_width": 0.7, "shift": shift}
+        for o, c in zip(obstacle_names, obstacles or [], strict=True)
+    }
     return load_family(
         {
             "name": name,
             "environment": rest["environment"],
             "specification": _sequence(goal_names, obstacle_names),
-            "benchmarks": {
-                f"{name}-k{k}": _sequence(goal_names[:k], obstacle_names) for k in range(1, len(goals) + 1)
-            },
+            "benchmarks": {f"{name}-k{k}": _sequence(goal_names[:k], obstacle_names) for k in range(1, len(goals) + 1)},
             "start": {"center": [0.0] * len(shift), "noise": rest["noise"], "shift": shift},
             "regions": regions,
             "last_index": LAST_INDEX,
@@ -174,7 +177,7 @@ def paper_families() -> dict[str, Family]:
         ),
         _reach(
             "droneattitude-reach",
-            [goal + [0.0, 0.0] for goal in high],
+            [[*goal, 0.0, 0.0] for goal in high],
             environment={"name": "DroneAttitude"},
             width=[1.0, 1.0, 1.0, 0.5, 0.5],
             noise=[0.3, 0.3, 0.3, 0.1, 0.1],

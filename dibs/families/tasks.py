@@ -50,10 +50,7 @@ class ReachAvoid:
             for key in self.__dataclass_fields__
             if isinstance(getattr(self, key), np.ndarray)
         }
-        rest = {
-            key: getattr(self, key)
-            for key in ("dynamics", "horizon", "unit", "unsafe_penalty", "margin")
-        }
+        rest = {key: getattr(self, key) for key in ("dynamics", "horizon", "unit", "unsafe_penalty", "margin")}
         return ReachAvoid(names=tuple(self.names[i] for i in rows), **rest, **arrays)
 
     def initial(self, uniforms: Array) -> Array:
@@ -193,7 +190,11 @@ def _stack(
         for k, clause in enumerate(clauses[t]):
             for j, (name, inside) in enumerate(clause):
                 box = family.regions[name].box(index)
-                center[t, k, j], half[t, k, j], sign[t, k, j] = box.center, box.half_width, 1 if inside else -1
+                center[t, k, j], half[t, k, j], sign[t, k, j] = (
+                    box.center,
+                    box.half_width,
+                    1 if inside else -1,
+                )
     return center, half, sign
 
 

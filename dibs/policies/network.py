@@ -119,4 +119,3 @@ class Network:
             return (activated > 0.0).astype(activated.dtype)
         slope = activated * activated
         return np.subtract(1.0, slope, out=slope)
-

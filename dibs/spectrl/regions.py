@@ -55,8 +55,7 @@ class Box:
             raise DibsError(f"box center: expected finite numbers, found {center.tolist()}.")
         if not (half_width > 0).all():
             raise DibsError(
-                f"box half_width: expected numbers above 0 (inf leaves a dimension free), "
-                f"found {half_width.tolist()}."
+                f"box half_width: expected numbers above 0 (inf leaves a dimension free), found {half_width.tolist()}."
             )
         dims = range(center.shape[-1])
         object.__setattr__(self, "center", center)
@@ -111,8 +110,7 @@ class Box:
         array = np.asarray(states, dtype=np.float64)
         if array.ndim == 0 or array.shape[-1] != self.dim:
             raise DibsError(
-                f"states have shape {array.shape}, but the box has {self.dim} dimensions; "
-                f"expected (..., {self.dim})."
+                f"states have shape {array.shape}, but the box has {self.dim} dimensions; expected (..., {self.dim})."
             )
         return array
 

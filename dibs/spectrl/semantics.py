@@ -70,9 +70,7 @@ def chosen(regions: Mapping[str, Box], names: Iterable[str]) -> dict[str, Box]:
     return boxes
 
 
-def checked_states(
-    states: npt.ArrayLike, boxes: Mapping[str, Box], axes: str
-) -> npt.NDArray[np.floating[Any]]:
+def checked_states(states: npt.ArrayLike, boxes: Mapping[str, Box], axes: str) -> npt.NDArray[np.floating[Any]]:
     """Return `states` as floating-point numbers whose shape fits `axes` and the regions."""
     try:
         array = np.asarray(states)
@@ -125,9 +123,7 @@ def joint_shape(states: npt.NDArray[Any], boxes: Mapping[str, Box]) -> tuple[int
     return shape
 
 
-def _predicate_value(
-    predicate: Predicate, regions: Mapping[str, Box], states: npt.ArrayLike, logic: Logic
-) -> Signal:
+def _predicate_value(predicate: Predicate, regions: Mapping[str, Box], states: npt.ArrayLike, logic: Logic) -> Signal:
     boxes = chosen(regions, sorted(regions_of(predicate)))
     array = checked_states(states, boxes, "(..., dim)")
     refuse_nan(array)
@@ -181,9 +177,7 @@ def _contiguous(states: npt.NDArray[Any]) -> Floats:
     return np.moveaxis(stored, (0, 1), (-1, -2))
 
 
-def _checked_lengths(
-    lengths: npt.ArrayLike | None, batch: tuple[int, ...], time: int
-) -> npt.NDArray[np.intp]:
+def _checked_lengths(lengths: npt.ArrayLike | None, batch: tuple[int, ...], time: int) -> npt.NDArray[np.intp]:
     """Return the number of valid states of each rollout."""
     if lengths is None:
         return np.full(batch, time)
@@ -193,13 +187,9 @@ def _checked_lengths(
     try:
         ends = np.broadcast_to(array, batch).astype(np.intp)
     except ValueError:
-        raise DibsError(
-            f"lengths: expected one per rollout, shape {batch}, found shape {array.shape}."
-        ) from None
+        raise DibsError(f"lengths: expected one per rollout, shape {batch}, found shape {array.shape}.") from None
     wrong = (ends < 1) | (ends > time)
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise DibsError(
-            f"lengths{list(where)} is {int(ends[where])}; expected 1 to {time}, the number of states."
-        )
+        raise DibsError(f"lengths{list(where)} is {int(ends[where])}; expected 1 to {time}, the number of states.")
     return ends

@@ -177,8 +177,7 @@ def _absorbed(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
 def _check_region(name: str) -> None:
     if not isinstance(name, str) or not re.fullmatch(WORD, name):
         raise DibsError(
-            f"region name {name!r}: expected letters, digits and underscores, "
-            "starting with a letter or an underscore."
+            f"region name {name!r}: expected letters, digits and underscores, starting with a letter or an underscore."
         )
     if name in KEYWORDS:
         raise DibsError(f"region name {name!r} is a word of the language; choose another name.")

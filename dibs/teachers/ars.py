@@ -68,7 +68,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
     active = np.arange(wide.tasks)
     steps, iteration = 0, 0
     curve: list[dict[str, float]] = []
-    for iteration in range(settings.iterations + 1):  # noqa: B007 - its last value is reported
+    for iteration in range(settings.iterations + 1):
         if iteration % settings.check_every == 0:
             sub = wide.take(active)
             folded = network.fold(theta[active], center[active, 0], half[active, 0])[:, None]

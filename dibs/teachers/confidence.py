@@ -120,9 +120,7 @@ def candidate_losses(
     return np.asarray(losses)
 
 
-def _sample(
-    buffers: StateBuffers, edges: Array, kind: str, count: int, rng: np.random.Generator
-) -> Array:
+def _sample(buffers: StateBuffers, edges: Array, kind: str, count: int, rng: np.random.Generator) -> Array:
     views = {int(e): buffers.edges[int(e)][kind].view() for e in set(map(int, edges))}
     return np.stack([views[int(e)][rng.integers(len(views[int(e)]), size=count)] for e in edges])
 
@@ -146,9 +144,7 @@ def report(probabilities: Array, labels: Array, threshold: float) -> ConfidenceR
     high = labels > 0.5
     weight = np.where(high, 0.5 / max(high.sum(), 1), 0.5 / max((~high).sum(), 1))
     bins = np.minimum((probabilities * 10).astype(int), 9)
-    gap = [
-        abs(float(weight[bins == b] @ (probabilities[bins == b] - labels[bins == b]))) for b in range(10)
-    ]
+    gap = [abs(float(weight[bins == b] @ (probabilities[bins == b] - labels[bins == b]))) for b in range(10)]
     return ConfidenceReport(
         accuracy=float(weight @ ((probabilities >= 0.5) == high)),
         calibration=float(sum(gap)),

@@ -33,9 +33,7 @@ def save_teacher(
         **provenance,
     }
     state_names = provenance["states"]
-    parts = [
-        (name, kind, buffers.edges[e][kind].view()) for e, name in enumerate(teacher.edges) for kind in KINDS
-    ]
+    parts = [(name, kind, buffers.edges[e][kind].view()) for e, name in enumerate(teacher.edges) for kind in KINDS]
     states = np.concatenate([view for _, _, view in parts])
     counts = [len(view) for _, _, view in parts]
     columns: dict[str, Any] = {

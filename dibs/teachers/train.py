@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from dibs.families import Family, ReachAvoid, reach_avoid
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling, edge_scaling
 from dibs.seeding import stream, torch_seed
+from dibs.settings import STRICT
 from dibs.teachers.base import Lesson
-from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.buffers import Reservoir, StateBuffers
 from dibs.teachers.confidence import HELD_OUT, ConfidenceHead, fit_logistic, report
 from dibs.teachers.registry import train_with
 from dibs.teachers.rollouts import Draws, draw, roll
@@ -26,6 +27,8 @@ from dibs.teachers.rollouts import Draws, draw, roll
 @dataclass(frozen=True)
 class TeacherSettings:
     """Settings of Stage I that do not depend on the algorithm, and the algorithm's own."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     cross_index: float = 1e-3
     """λ_x: weight of ‖θ − θ_prev‖²; 0 trains teachers independently of the previous one's position."""
@@ -39,6 +42,8 @@ class TeacherSettings:
     """States kept in each buffer of each edge."""
     probes: int = 400
     """Rollouts from randomised resets per edge, to show the head where the teacher fails."""
+    relabel: bool = True
+    """Before the head's last fit, call a state high-quality if the converged teacher succeeds from it."""
     rollouts: int = 1000
     """Rollouts for the reported success."""
     require: float = 0.0
@@ -122,6 +127,8 @@ def train_teacher(
     folded = network.fold(actor, scaling.center, scaling.half)[:, None]
     probed = roll(network, folded, tasks, random_resets(tasks, settings.probes, rng), record=0)
     buffers.add(np.arange(edges), probed)
+    if settings.relabel:
+        relabel(network, folded, tasks, buffers, rng)
     head, reports = _confidence(network, actor, scaling, buffers, learnt.head, settings.threshold)
     outcome = roll(network, folded, tasks, draw(tasks, settings.rollouts, rng))
     success = outcome.success[:, 0]
@@ -147,9 +154,7 @@ def train_teacher(
         "curve": learnt.curve,
     }
     names = tuple(edge.name for edge in family.edges)
-    teacher = Teacher(
-        family.name, gap, index, seed, names, network, scaling, actor, head, metrics, asdict(settings)
-    )
+    teacher = Teacher(family.name, gap, index, seed, names, network, scaling, actor, head, metrics, asdict(settings))
     worst = int(success.argmin())
     if success[worst] < settings.require:
         raise DibsError(
@@ -181,6 +186,27 @@ def random_resets(tasks: ReachAvoid, count: int, rng: np.random.Generator) -> Dr
     reachable = getattr(tasks.dynamics, "reachable", None)
     states = reachable(states) if reachable is not None else states
     return Draws(states.astype(np.float32), draws.noise)
+
+
+def relabel(
+    network: Network, folded: Array, tasks: ReachAvoid, buffers: StateBuffers, rng: np.random.Generator
+) -> None:
+    """Sort the states of both quality buffers anew, by whether the converged teacher succeeds from them.
+
+    While a teacher trains, one and the same state lies in failed and in satisfying rollouts, and a head
+    trained on both learns nothing. High quality means that the *converged* teacher knows what to do there.
+    """
+    views = [np.concatenate([b["high"].view(), b["low"].view()]) for b in buffers.edges]
+    count = max(len(v) for v in views)
+    starts = np.stack([v[np.arange(count) % len(v)] for v in views])
+    draws = Draws(starts, draw(tasks, count, rng).noise)
+    satisfied = roll(network, folded, tasks, draws, record=0).satisfied
+    assert satisfied is not None
+    for edge, view, good in zip(buffers.edges, views, satisfied, strict=True):
+        for kind, chosen in (("high", good[: len(view)]), ("low", ~good[: len(view)])):
+            fresh = Reservoir(edge[kind].capacity, edge[kind].dim, rng)
+            fresh.add(view[chosen])
+            edge[kind] = fresh
 
 
 def _confidence(

@@ -16,18 +16,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.policies.network import Network
+from dibs.settings import STRICT
 from dibs.templates.polynomial import identity, unroll, unroll_gradient
 
 
 @dataclass(frozen=True)
 class FitSettings:
     """Settings of the fit; rate and batch are the paper's."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     degree: int = 1
     """Degree m of the polynomial."""
@@ -86,7 +90,7 @@ def fit(
 ) -> Fit:
     """Fit one template per edge, all edges in one array program."""
     began = time.perf_counter()
-    edges, n, rows, _ = data.states.shape
+    edges, _, rows, _ = data.states.shape
     steps_ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
     length = int(steps_ahead.max())
     scale = _scale(settings.degree, data.base, length)
@@ -179,9 +183,7 @@ def _prior_gradient(z: Array, settings: FitSettings) -> Array | float:
     return grad
 
 
-def _losses(
-    data: Supervision, network: Network, kappa: Array, steps_ahead: Array, length: int, rows: slice
-) -> Array:
+def _losses(data: Supervision, network: Network, kappa: Array, steps_ahead: Array, length: int, rows: slice) -> Array:
     """Mean squared error (edges, n) of every unrolled policy on the given rows."""
     with np.errstate(over="ignore", invalid="ignore"):
         policies = unroll(kappa, data.base.astype(np.float64), length)

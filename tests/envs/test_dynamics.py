@@ -1,4 +1,4 @@
-"""The dynamics against scalar re-implementations that share no code with them, and the promises of `Dynamics`."""
+"""The dynamics against scalar re-implementations that share no code with them, and their contract."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def examples(kind: str, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, 
     dynamics = ENVIRONMENTS[kind]()
     dim, m = len(dynamics.state_names), len(dynamics.action_names)
     low, high = (np.clip(bound, -30, 30) for bound in dynamics.bounds)
-    states = rng.uniform(low, high, (n, dim))
+    states: np.ndarray = rng.uniform(low, high, (n, dim))
     if isinstance(dynamics, Reacher):
         states = dynamics.reachable(states)
     return states, rng.uniform(-1.3, 1.3, (n, m)), sample_noise(rng, (n, dim), np.float64)
@@ -112,9 +112,9 @@ def test_step_is_what_the_docstring_says(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_constants_are_used(kind: str) -> None:
-    other = {"Car2D": Car2D(2.0, 0.3), "SimpleDrone": SimpleDrone(2.0, 0.3)}
+    other: dict[str, Dynamics] = {"Car2D": Car2D(2.0, 0.3), "SimpleDrone": SimpleDrone(2.0, 0.3)}
     other |= {"DroneAttitude": DroneAttitude(2.0, 0.4, 0.3, 0.2, 0.1), "Reacher": Reacher(3.0, 0.1, 0.2, 1.0)}
-    dynamics: Dynamics = other[kind]
+    dynamics = other[kind]
     states, actions, noise = examples(kind, 50)
     if isinstance(dynamics, Reacher):
         states = dynamics.reachable(states)
@@ -181,9 +181,7 @@ def test_arm_kinematics_invert_each_other() -> None:
     positions = arm_positions()
     theta1, theta2 = d.joints(positions)
     np.testing.assert_allclose(d.position(theta1, theta2), positions, atol=1e-9)
-    np.testing.assert_allclose(
-        np.stack([theta1, theta2], -1), [arm_joints(d, x, y) for x, y in positions], atol=1e-6
-    )
+    np.testing.assert_allclose(np.stack([theta1, theta2], -1), [arm_joints(d, x, y) for x, y in positions], atol=1e-6)
     assert theta1.min() >= -math.pi / 2 and theta1.max() <= math.pi
     assert theta2.min() >= 0.0 and theta2.max() <= math.pi
 
@@ -297,5 +295,6 @@ def test_check_array_accepts() -> None:
 
 
 def test_importing_the_dynamics_is_light() -> None:
-    code = "import sys, dibs.envs; print([m for m in ('torch', 'gymnasium', 'pydantic', 'scipy') if m in sys.modules])"
+    heavy = ("torch", "gymnasium", "pydantic", "scipy", "PIL")
+    code = f"import sys, dibs.envs; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

@@ -1,0 +1,75 @@
+"""`dibs teacher`: train one teacher of Stage I."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from dibs.arguments import add_run, layout, provenance, reporter
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "teacher",
+        help="train the teacher of one index (Stage I)",
+        description="Train one actor and confidence head per edge at one index, pulled towards the teacher of "
+        "the previous training index. Writes the weights (.safetensors) with the state buffers "
+        "(.buffers.parquet), metrics (.json) and timing (.timing.json) beside them.",
+    )
+    add_run(parser)
+    parser.add_argument("--index", type=int, required=True, help="training index of the teacher")
+    parser.add_argument("--previous", help="teacher of the previous training index (default: by the layout)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, save, and print one line per edge."""
+    from pathlib import Path
+
+    from dibs.families import get_family
+    from dibs.paths import previous_index
+    from dibs.settings import parse_settings
+    from dibs.teachers.store import load_teacher, save_teacher
+    from dibs.teachers.train import TeacherSettings, train_teacher
+
+    family = get_family(args.family)
+    settings = parse_settings(TeacherSettings, args.settings, "--settings")
+    before = previous_index(family, args.gap, args.index)
+    places = layout(args)
+    previous = None
+    if before is not None:
+        path = args.previous or places.teacher(family.name, args.gap, before, args.seed)
+        previous = load_teacher(Path(path))
+        check_previous(previous, family.name, before, args.seed, str(path))
+    label = f"teacher {family.name} gap {args.gap} index {args.index} seed {args.seed}"
+    teacher, buffers, seconds = train_teacher(
+        family, args.gap, args.index, args.seed, previous, settings, reporter(args, label)
+    )
+    output = args.output or places.teacher(family.name, args.gap, args.index, args.seed)
+    save_teacher(
+        Path(output),
+        teacher,
+        buffers,
+        provenance(family, settings, "dibs.teachers.train", "dibs.teachers.store"),
+        seconds,
+    )
+    for name, edge in teacher.metrics["edges"].items():
+        drift = "" if edge["drift"] is None else f"  drift {edge['drift']:.2f}"
+        accuracy = edge["confidence"]["accuracy"] if edge["confidence"] else float("nan")
+        failed = "" if edge["success"] > 0.9 else "  FAILED"
+        print(f"{label}: {name}  success {edge['success']:.3f}{drift}  confidence {accuracy:.2f}{failed}")
+    print(f"{label}: {teacher.metrics['steps']} steps in {seconds:.1f} s → {output}")
+    return 0
+
+
+def check_previous(previous: Any, family: str, index: int, seed: int, path: str) -> None:
+    """Refuse a predecessor that belongs to another family, index or seed."""
+    from dibs.errors import DibsError
+
+    found = (previous.family, previous.index, previous.seed)
+    if found != (family, index, seed):
+        raise DibsError(
+            f"{path}: expected the teacher of {family} index {index} seed {seed}, "
+            f"found that of {found[0]} index {found[1]} seed {found[2]}"
+        )
