@@ -42,7 +42,7 @@ ROLES = {"train": ("#1450C8", "seen in training"), "unseen": ("#D0202A", "unseen
 INK = "#222222"
 BLOCK, MOVED, STEEL = "#D9C7A3", "#B5651D", "#3B5275"
 ACTION = "#C2185B"
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.titlesize": 8.5,
     "axes.labelsize": 8.0,
@@ -77,8 +77,10 @@ class Region:
     high: Array  # (indices, dim)
 
     @property
-    def center(self) -> Array:
-        return (self.low + self.high) / 2
+    def center(self) -> Array:  # NaN where free
+        free = np.isinf(self.low)
+        low, high = np.where(free, np.nan, self.low), np.where(free, np.nan, self.high)
+        return (low + high) / 2
 
     @property
     def moves(self) -> bool:
@@ -143,7 +145,9 @@ def read_trajectories(path: str | Path, family: Family, indices: Sequence[int]) 
     ]
 
 
-def figure_task(family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory] = ()) -> Figure:
+def figure_task(
+    family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory] = ()
+) -> Figure:
     """Return a figure of the tasks: one panel for a plane, three views for space, one per index for an arm."""
     chosen = sorted(set(indices))
     with mpl.rc_context(STYLE):
@@ -165,32 +169,44 @@ def _one_panel(family: Family, spec: Spec, indices: Sequence[int], width: float 
     return figure, figure.add_subplot()
 
 
-def _views_of_space(family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]) -> Figure:
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    grid = figure.add_gridspec(1, 3, width_ratios=[1.25, 1.0, 1.0])
+def _views_of_space(
+    family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]
+) -> Figure:
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    grid = figure.add_gridspec(1, 3, width_ratios=[1.5, 1.0, 1.0])
     draw_task(figure.add_subplot(grid[0], projection="3d"), family, spec, indices, trajectories)
-    for place, axes in ((1, (0, 1)), (2, (0, 2))):
+    for place, axes, view in ((1, (0, 1), "from above"), (2, (0, 2), "from the side")):
         ax = figure.add_subplot(grid[place])
         draw_task(ax, family, spec, indices, trajectories, axes=axes)
-        names = family.dynamics.state_names
-        ax.set_title(f"from {'above' if axes == (0, 1) else 'the side'}: {names[axes[0]]} and {names[axes[1]]}")
+        ax.set_title(view)
     add_legend(figure, family, spec, indices, trajectories)
     return figure
 
 
-def _panels_of_an_arm(family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]) -> Figure:
+def _panels_of_an_arm(
+    family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]
+) -> Figure:
     columns = min(3, len(indices))
     rows = -(-len(indices) // columns)
-    figure = Figure(figsize=(0.6 + 2.3 * columns, 0.7 + 2.0 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    figure = Figure(figsize=(0.6 + 2.3 * columns, 0.7 + 1.75 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
     for ax in grid.flat[len(indices) :]:
         ax.set_axis_off()
-    for ax, index in zip(grid.flat, indices, strict=False):
-        at_index = [t for t in trajectories if t.index == index]
-        draw_task(ax, family, spec, [index], at_index)
+    panels = grid.flat[: len(indices)]
+    for ax, index in zip(panels, indices, strict=True):
+        draw_task(ax, family, spec, [index], [t for t in trajectories if t.index == index])
         ax.set_title(f"$i = {index}$")
-    add_legend(figure, family, spec, indices, trajectories)
+    _same_limits(list(panels))
+    add_legend(figure, family, spec, indices[:1], trajectories)
     return figure
+
+
+def _same_limits(panels: Sequence[Axes]) -> None:
+    """Let all panels show what any of them does, and only the outer ones say at which coordinates."""
+    x, y = ([ax.get_xlim() for ax in panels], [ax.get_ylim() for ax in panels])
+    for ax in panels:
+        ax.set(xlim=(np.min(x), np.max(x)), ylim=(np.min(y), np.max(y)))
+        ax.label_outer()
 
 
 # --- tasks -----------------------------------------------------------------------------------------------
@@ -239,8 +255,14 @@ def draw_task(
         return
     arm = family.dynamics if isinstance(family.dynamics, Reacher) else None
     seen = [t.states for t in trajectories] + routes
-    (left, right), (bottom, top) = limits = _limits(regions, seen, axes, arm)
+    (left, right), (bottom, top) = _limits(regions, seen, axes, arm)
     ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+    point = 1.0 / _points_per_unit(ax)
+    several = len(chosen) > 1
+    left, right = left - 24.0 * point, right + (24.0 * point if several and arm is not None else 0.0)
+    bottom -= 12.0 * point if several and arm is None else 0.0
+    ax.set(xlim=(left, right), ylim=(bottom, top))
+    limits = (left, right), (bottom, top)
     names = family.dynamics.state_names
     ax.set(xlabel=f"${names[axes[0]]}$", ylabel=f"${names[axes[1]]}$")
     ax.locator_params(nbins=6)
@@ -261,7 +283,7 @@ def draw_task(
 
 def draw_trajectories(ax: Axes, trajectories: Sequence[Trajectory], axes: tuple[int, ...] = (0, 1)) -> None:
     """Draw rollouts, blue at seen and red at unseen indices, each ending in a dot."""
-    alpha = float(np.clip(12.0 / max(len(trajectories), 1), 0.15, 0.9))
+    alpha = float(np.clip(12.0 / max(len(trajectories), 1), 0.3, 0.9))
     for trajectory in trajectories:
         color = ROLES[trajectory.role][0]
         columns = [trajectory.states[:, axis] for axis in axes]
@@ -278,29 +300,34 @@ def add_legend(
     routes: bool = False,
 ) -> None:
     """Explain hues, lightness and lines below the panels."""
-    handles: list[Any] = []
-    labels: list[str] = []
+    entries: list[tuple[str, Any]] = []
     roles = [region.role for region in task_regions(family, spec, indices[:1])]
-    steps = np.linspace(0.0, 1.0, min(len(set(indices)), 4))
     for role in ("start", "reach", "avoid"):
         if role in roles:
-            handles.append(tuple(Patch(**_look(role, t if len(steps) > 1 else 0.6)) for t in steps))
-            labels.append(MEANING[role])
+            steps = _steps(min(len(set(indices)), 4))
+            entries.append((MEANING[role], tuple(Patch(**_look(role, t)) for t in steps)))
+    arm = isinstance(family.dynamics, Reacher)
+    towers, boxes = _places(family, spec) if arm else ([], [])
+    if towers:
+        entries.append(("block to move", Patch(fc=MOVED, ec="#5C3310")))
+    if towers[1:]:
+        entries.append(("its new place", Patch(fc="none", ec=MOVED, ls="--")))
+    if boxes:
+        entries.append(("drop box", Line2D([], [], color="#5C3310", lw=1.8)))
     if routes:
-        handles.append(Line2D([], [], color=INK, lw=0.8, ls=(0, (4, 2))))
-        labels.append("a way to satisfy it")
+        way = "way of the end effector" if arm else "a way to satisfy it"
+        entries.append((way, Line2D([], [], color=INK, lw=0.8, ls=(0, (4, 2)))))
     for role, (color, meaning) in ROLES.items():
         if any(t.role == role for t in trajectories):
-            handles.append(Line2D([], [], color=color, lw=1.2))
-            labels.append(meaning)
-    title = f"light to dark: index {min(indices)} to {max(indices)}" if len(set(indices)) > 1 else None
+            entries.append((meaning, Line2D([], [], color=color, lw=1.2)))
+    labels, handles = zip(*entries, strict=True)
     figure.legend(
         handles,
         labels,
         loc="outside lower center",
         ncols=2 if figure.get_figwidth() < 5 else len(handles),
         frameon=False,
-        title=title,
+        title=f"light to dark: index {min(indices)} to {max(indices)}" if len(set(indices)) > 1 else None,
         title_fontsize=7.5,
         handlelength=2.4,
         columnspacing=1.2,
@@ -333,10 +360,10 @@ def _steps(count: int) -> Array:
 def _limits(
     regions: Sequence[Region], paths: Sequence[Array], axes: tuple[int, int], arm: Reacher | None = None
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What to show: starts, targets and paths, and those obstacles that are not out of the way."""
+    """What to show, without names: starts, targets, paths, and obstacles that are not out of the way."""
     corners = [v[:, axes] for r in regions if r.role != "avoid" for v in (r.low, r.high)]
     low, high = _hull(corners + [p[:, axes] for p in paths])
-    margin = 0.07 * float((high - low).max())
+    margin = 0.05 * float((high - low).max())
     near = [
         r
         for r in regions
@@ -345,12 +372,9 @@ def _limits(
     ]
     low, high = _hull([low[None], high[None]] + [v[:, axes] for r in near for v in (r.low, r.high)])
     low, high = low - margin, high + margin
-    low[0] -= margin  # names stand on the left
     if arm is not None:  # all of it, and the floor
         low, high = np.minimum(low, [-1.2, 0.0]), np.maximum(high, [1.2, 1.3 * arm.link])
         low[1] = -0.7
-        if len(regions[0].low) > 1:  # names stand on the left, indices on the right
-            low[0], high[0] = low[0] - 0.6, high[0] + 1.0
     return (float(low[0]), float(high[0])), (float(low[1]), float(high[1]))
 
 
@@ -397,10 +421,8 @@ def _draw_shift(ax: Axes, region: Region, axes: tuple[int, int], regions: Sequen
         "shrinkB": 0.0,
         "zorder": 4.0,
     }
-    room = 0.035 * max(np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim()))
     along = int(np.argmax(np.abs(moved)))
-    gaps = np.abs(np.diff(center[:, along])) - half[:-1, along] - half[1:, along]
-    if (gaps > room).all():
+    if (_gaps(center, half) > _room(ax)).all():
         for row in range(len(center) - 1):
             step = center[row + 1] - center[row]
             unit = step / np.abs(step[along])
@@ -408,8 +430,19 @@ def _draw_shift(ax: Axes, region: Region, axes: tuple[int, int], regions: Sequen
             ax.add_patch(FancyArrowPatch(tuple(start), tuple(end), **look))
         return
     aside = np.zeros(2)
-    aside[1 - along] = (-1.0 if along == 0 else 1.0) * (half[0, 1 - along] + 0.6 * room)
+    aside[1 - along] = (-1.0 if along == 0 else 1.0) * (half[0, 1 - along] + 5.0 / _points_per_unit(ax))
     ax.add_patch(FancyArrowPatch(path=Curve(center[[0, -1]] + aside), **look))
+
+
+def _gaps(center: Array, half: Array) -> Array:
+    """Free space between the boxes of neighbouring indices, along the way they move."""
+    along = int(np.argmax(np.abs(center[-1] - center[0])))
+    return np.abs(np.diff(center[:, along])) - half[:-1, along] - half[1:, along]
+
+
+def _room(ax: Axes) -> float:
+    """How much space an arrow needs."""
+    return 7.0 / _points_per_unit(ax)
 
 
 def _draw_name(ax: Axes, region: Region, axes: tuple[int, int], boxed: bool) -> None:
@@ -450,12 +483,13 @@ def _draw_indices(ax: Axes, regions: Sequence[Region], indices: Sequence[int], a
     unit = _points_per_unit(ax)
     apart = np.abs(np.diff(center[:, along])).min() * unit
     shown = range(len(indices)) if apart > (28.0 if along == 0 else 9.0) else (0, len(indices) - 1)
+    below = 3.0 if (_gaps(center, half) > _room(ax)).all() else 9.0  # an arrow may run in between
     for row in shown:
         if along == 0:
-            place = (center[row, 0], center[row, 1] - half[row, 1] - 3.0 / unit)
-            how = {"ha": "center", "va": "top"}
+            place = (center[row, 0], center[row, 1] - half[row, 1] - below / unit)
+            how: dict[str, Any] = {"ha": "center", "va": "top"}
         else:
-            place = (center[row, 0] + half[row, 0] + 12.0 / unit, center[row, 1])
+            place = (center[row, 0] + half[row, 0] + (below + 3.0) / unit, center[row, 1])
             how = {"ha": "left", "va": "center"}
         ax.text(*place, f"$i = {indices[row]}$", fontsize=7.0, color=INK, zorder=7, **how)
 
@@ -463,7 +497,9 @@ def _draw_indices(ax: Axes, regions: Sequence[Region], indices: Sequence[int], a
 def _draw_route(ax: Axes, points: Array) -> None:
     ax.plot(*points.T, color=INK, lw=0.7, ls=(0, (4, 2)), alpha=0.8, zorder=5)
     head: dict[str, Any] = {"arrowstyle": "-|>,head_length=2.6,head_width=1.3", "color": INK, "lw": 0.0}
-    ax.add_patch(FancyArrowPatch(tuple(points[-2]), tuple(points[-1]), shrinkA=0, shrinkB=0, zorder=5, **head))
+    ax.add_patch(
+        FancyArrowPatch(tuple(points[-2]), tuple(points[-1]), shrinkA=0, shrinkB=0, zorder=5, **head)
+    )
 
 
 def _points_per_unit(ax: Axes) -> float:
@@ -495,17 +531,21 @@ def _draw_space(
     trajectories: Sequence[Trajectory],
 ) -> None:
     """Draw boxes in three dimensions."""
-    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
 
-    finite = [np.where(np.isfinite(v), v, np.nan)[:, :3] for region in regions for v in (region.low, region.high)]
+    finite = [
+        np.where(np.isfinite(v), v, np.nan)[:, :3] for region in regions for v in (region.low, region.high)
+    ]
     corners = np.concatenate(finite + [t.states[:, :3] for t in trajectories])
     lowest, highest = np.nanmin(corners, axis=0), np.nanmax(corners, axis=0)
     names = family.dynamics.state_names
     ax.set(xlim=(lowest[0], highest[0]), ylim=(lowest[1], highest[1]), zlim=(lowest[2], highest[2]))
-    ax.set(xlabel=f"${names[0]}$", ylabel=f"${names[1]}$", zlabel=f"${names[2]}$")
+    ax.set_xlabel(f"${names[0]}$", labelpad=-4)
+    ax.set_ylabel(f"${names[1]}$", labelpad=-4)
+    ax.set_zlabel(f"${names[2]}$", labelpad=-8)
     ax.set_aspect("equal")
     ax.locator_params(nbins=5)
-    ax.tick_params(pad=-2)
+    ax.tick_params(pad=-3)
     ax.view_init(elev=20, azim=-62)
     for region in regions:
         count = len(region.low) if region.moves else 1
@@ -518,12 +558,12 @@ def _draw_space(
             ax.add_collection3d(faces)
         first, last = region.center[0, :3], region.center[-1, :3]
         if region.moves and np.isfinite(last).all() and region.role != "avoid":
-            color = shade(COLORS[region.role], 0.9)
-            ax.quiver(*first, *(last - first), color=color, lw=0.7, arrow_length_ratio=0.06)
+            hue = shade(COLORS[region.role], 0.9)
+            ax.quiver(*first, *(last - first), color=hue, lw=0.7, arrow_length_ratio=0.06)
         if np.isfinite(first).all():
-            size = (highest - lowest)[0]
-            x, y, z = first - np.array([0.05 * size, 0.0, 0.0])
-            ax.text(x, y, z, label(region.name), color=COLORS[region.role], ha="right", va="center")
+            x, y, z = first[0], first[1], region.high[0, 2] + 0.03 * (highest - lowest).max()
+            look = {"color": COLORS[region.role], "ha": "center", "va": "bottom", "zorder": 9}
+            ax.text(x, y, z, label(region.name), **look)
     draw_trajectories(ax, trajectories, (0, 1, 2))
 
 
@@ -550,18 +590,13 @@ def _draw_surroundings(ax: Axes, family: Family, arm: Reacher, spec: Spec, index
     still after it is a box to drop a block into.
     """
     _draw_floor(ax)
-    targets = [name for name, inside in _targets(spec) if inside]
-    towers = [name for name in targets if _block_height(family, name)]
-    hand = family.boxes(index)[targets[0]].center
-    if towers and towers[0] == targets[0]:
-        height = _block_height(family, towers[0])
-        for order, name in enumerate(targets):
-            center = family.boxes(index)[name].center
-            if name in towers:
-                _draw_tower(ax, center, height, taken=order == 0)
-            else:
-                _draw_drop_box(ax, center, family.boxes(index)[name].half_width[0])
-    draw_arm(ax, arm, hand)
+    boxes = family.boxes(index)
+    towers, drops = _places(family, spec)
+    for order, name in enumerate(towers):
+        _draw_tower(ax, boxes[name].center, _block_height(family, name), taken=order == 0)
+    for name in drops:
+        _draw_drop_box(ax, boxes[name].center, boxes[name].half_width[0])
+    draw_arm(ax, arm, boxes[_targets(spec)[0]].center)
 
 
 def _draw_floor(ax: Axes) -> None:
@@ -569,9 +604,19 @@ def _draw_floor(ax: Axes) -> None:
     ax.axhline(0.0, color=INK, lw=0.8, zorder=1)
 
 
-def _targets(spec: Spec) -> list[tuple[str, bool]]:
-    """The literals of the targets along the first path."""
-    return [literal for edge in graph(spec).paths()[0] for literal in conjuncts(edge.target)]
+def _targets(spec: Spec) -> list[str]:
+    """The regions to reach along the first path."""
+    path = graph(spec).paths()[0]
+    return [name for edge in path for name, inside in conjuncts(edge.target) if inside]
+
+
+def _places(family: Family, spec: Spec) -> tuple[list[str], list[str]]:
+    """Which targets are places in towers, and which are boxes to drop blocks into."""
+    targets = _targets(spec)
+    towers = [name for name in targets if _block_height(family, name)]
+    if towers[:1] != targets[:1]:
+        return [], []  # nothing to pick up first: just regions
+    return towers, [name for name in targets if name not in towers]
 
 
 def _block_height(family: Family, name: str) -> float:
@@ -590,7 +635,11 @@ def _draw_tower(ax: Axes, top: Array, height: float, taken: bool) -> None:
         moved = level == below
         look: dict[str, Any] = {"fc": BLOCK, "ec": "#7A6A48", "lw": 0.6}
         if moved:
-            look = {"fc": MOVED, "ec": "#5C3310", "lw": 0.8} if taken else {"fc": "none", "ec": MOVED, "ls": "--"}
+            look = (
+                {"fc": MOVED, "ec": "#5C3310", "lw": 0.8}
+                if taken
+                else {"fc": "none", "ec": MOVED, "ls": "--"}
+            )
         block = Rectangle((top[0] - width / 2, y), width, height, zorder=3.5 if moved else 2.5, **look)
         ax.add_patch(block)
 
@@ -613,7 +662,9 @@ def draw_arm(ax: Axes, arm: Reacher, hand: Array, *, own_elbow: bool = False) ->
     x, y = zip((0.0, 0.0), elbow, hand, strict=True)
     ax.plot(x, y, color="#8FA3BF", lw=5.0, solid_capstyle="round", alpha=0.75, zorder=2.2)
     ax.plot(x, y, color=STEEL, lw=0.8, zorder=2.3)
-    ax.add_patch(Polygon([[-0.9, 0.0], [0.9, 0.0], [0.45, 0.55], [-0.45, 0.55]], fc=STEEL, ec="none", zorder=2.1))
+    ax.add_patch(
+        Polygon([[-0.9, 0.0], [0.9, 0.0], [0.45, 0.55], [-0.45, 0.55]], fc=STEEL, ec="none", zorder=2.1)
+    )
     for joint in ((0.0, 0.0), elbow):
         ax.plot(*joint, "o", color="white", mec=STEEL, mew=1.0, ms=5.0, zorder=2.4)
     ax.plot(*hand, "o", color=STEEL, ms=3.5, zorder=4.5)
@@ -686,12 +737,12 @@ def tower_family() -> Figure:
     last = family.last_index
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 2.6), layout="constrained")
-        panels = figure.subplots(1, 3, sharex=True, sharey=True)
+        panels = figure.subplots(1, 3)
         for ax, index in zip(panels, (0, last // 2, last), strict=True):
             draw_task(ax, family, family.spec, [index], routes=ways(family, family.spec, index))
-            ax.set(title=f"$i = {index}$: from height {index} to height {last - index}", xlim=(-5.4, 6.9))
-            ax.label_outer()
-        _arm_legend(figure, drop=False)
+            ax.set_title(f"$i = {index}$: from height {index} to height {last - index}")
+        _same_limits(panels)
+        add_legend(figure, family, family.spec, [0], routes=True)
     return figure
 
 
@@ -703,24 +754,11 @@ def tower(kind: str, side: str) -> Figure:
         figure = Figure(figsize=(3.5, 3.0), layout="constrained")
         ax = figure.add_subplot()
         routes = ways(family, family.spec, shown)
-        draw_task(ax, family, family.spec, [0, shown, family.last_index], routes=routes, scene=shown)
-        ax.set_title(f"Pick and {'drop' if kind == 'drop' else 'stack'}, {side} side")
-        _arm_legend(figure, drop=kind == "drop")
+        indices = [0, shown, family.last_index]
+        draw_task(ax, family, family.spec, indices, routes=routes, scene=shown)
+        ax.set_title(f"Pick and {kind}, {side} side")
+        add_legend(figure, family, family.spec, indices, routes=True)
     return figure
-
-
-def _arm_legend(figure: Figure, drop: bool) -> None:
-    handles = [
-        Patch(**_look("start", 0.4)),
-        Patch(**_look("reach", 0.4)),
-        Patch(fc=MOVED, ec="#5C3310"),
-        Line2D([], [], color="#5C3310", lw=1.8) if drop else Patch(fc="none", ec=MOVED, ls="--"),
-        Line2D([], [], color=INK, lw=0.8, ls=(0, (4, 2))),
-    ]
-    place = "drop box" if drop else "its new place"
-    labels = [MEANING["start"], MEANING["reach"], "block to move", place, "way of the end effector"]
-    columns = 5 if figure.get_figwidth() > 5 else 2
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 # --- agents ----------------------------------------------------------------------------------------------
@@ -759,11 +797,11 @@ def reacher_environment() -> Figure:
         ax.plot([hand[0], hand[0]], [0.0, hand[1]], color=COLORS["reach"], lw=0.8, ls=":", zorder=2)
         ax.plot([0.0, hand[0]], [hand[1]] * 2, color=COLORS["reach"], lw=0.8, ls=":", zorder=2)
         ax.plot([0.0, 0.0], [0.0, hand[1]], color="#BBBBBB", lw=0.6, zorder=1)
-        ax.text(*(hand + [0.25, 0.25]), "end effector $(x, y)$", color=COLORS["reach"])
+        ax.text(hand[0] + 0.25, hand[1] + 0.25, "end effector $(x, y)$", color=COLORS["reach"])
         ax.text(3.0, 2.35, "link 1", rotation=theta1, ha="center", va="center", color=STEEL)
         ax.text(3.7, 5.0, "link 2", rotation=theta1 + theta2 - 180, ha="center", va="center", color=STEEL)
         ax.text(-1.1, 0.25, "shoulder", ha="right", color=STEEL)
-        ax.text(*(elbow + [0.35, -0.45]), "elbow", color=STEEL)
+        ax.text(elbow[0] + 0.35, elbow[1] - 0.45, "elbow", color=STEEL)
         ax.set_title("Reacher", fontweight="bold")
         lines = r"$s = (x, y)$   $a = (\theta_1, \theta_2)$", "joints turn towards $a$ at a limited rate"
         _caption(ax, *lines)
@@ -782,7 +820,9 @@ def _caption(ax: Axes, *lines: str) -> None:
     ax.text(0.5, -0.03, text, transform=ax.transAxes, ha="center", va="top", color=INK, linespacing=1.5)
 
 
-def _arrow(ax: Axes, start: Any, end: Any, color: str, text: str = "", at: Any = (0.0, 0.0), lw: float = 1.2) -> None:
+def _arrow(
+    ax: Axes, start: Any, end: Any, color: str, text: str = "", at: Any = (0.0, 0.0), lw: float = 1.2
+) -> None:
     """Draw an arrow in the plane, its name beyond the tip."""
     arrow = FancyArrowPatch(
         tuple(start),
@@ -799,14 +839,20 @@ def _arrow(ax: Axes, start: Any, end: Any, color: str, text: str = "", at: Any =
         ax.text(end[0] + at[0], end[1] + at[1], text, color=color, ha="center", va="center", zorder=7)
 
 
-def _draw_angle(ax: Axes, center: Any, radius: float, first: float, last: float, text: str, color: str) -> None:
+def _write(ax: Axes, place: Array, text: str, color: str) -> None:
+    ax.text(float(place[0]), float(place[1]), text, color=color, ha="center", va="center", zorder=7)
+
+
+def _draw_angle(
+    ax: Axes, center: Any, radius: float, first: float, last: float, text: str, color: str
+) -> None:
     """Draw an arc with an arrow from one direction to another, in degrees."""
     turns = np.radians(np.linspace(first, last, 30))
     arc = np.asarray(center) + radius * np.stack([np.cos(turns), np.sin(turns)], axis=-1)
     _draw_arc(ax, arc, color)
     middle = np.radians((first + last) / 2)
     place = np.asarray(center) + 1.3 * radius * np.array([np.cos(middle), np.sin(middle)])
-    ax.text(*place, text, color=color, ha="center", va="center", zorder=7)
+    _write(ax, place, text, color)
 
 
 def _draw_arc(ax: Axes, points: Array, color: str) -> None:
@@ -877,7 +923,7 @@ def _world(ax: Axes, center: Array) -> None:
         (center * [0, 1, 0], (-0.2, 0.2), "$y$"),
         (center * [1, 1, 0.4], (0.2, 0.0), "$z$"),
     ):
-        ax.text(*(place @ VIEW + aside), name, color=COLORS["reach"], ha="center", va="center", zorder=7)
+        _write(ax, place @ VIEW + aside, name, COLORS["reach"])
 
 
 def _simple_drone(ax: Axes) -> None:
@@ -913,7 +959,7 @@ def _drone_attitude(ax: Axes) -> None:
     ):
         arc = center + radius * (np.cos(share * angle) * first + np.sin(share * angle) * second)
         _draw_arc(ax, arc @ VIEW, COLORS["reach"])
-        ax.text(*(arc[15] @ VIEW + place), name, color=COLORS["reach"], ha="center", va="center", zorder=7)
+        _write(ax, arc[15] @ VIEW + place, name, COLORS["reach"])
     round_about = -0.4 + share * 1.6 * np.pi
     for axis, first, second, distance, name, place in (
         (2, turn[:, 0], turn[:, 1], 0.95, r"$\omega_\psi$", (-0.6, 0.0)),
@@ -922,7 +968,7 @@ def _drone_attitude(ax: Axes) -> None:
         middle = center + distance * turn[:, axis]
         ring = middle + 0.3 * (np.cos(round_about) * first + np.sin(round_about) * second)
         _draw_arc(ax, ring @ VIEW, ACTION)
-        ax.text(*(middle @ VIEW + place), name, color=ACTION, ha="center", va="center", zorder=7)
+        _write(ax, middle @ VIEW + place, name, ACTION)
     _caption(
         ax,
         r"$s = (x, y, z, \psi, \theta)$   $a = (v_f, v_s, v_u, \omega_\psi, \omega_\theta)$",

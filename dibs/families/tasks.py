@@ -59,7 +59,14 @@ class ReachAvoid:
         box = 2.0 * uniforms - 1.0
         unit = np.where(self.start_uniform.reshape(shape), box, truncated_normal(uniforms))
         center, half = self.start_center.reshape(shape), self.start_half.reshape(shape)
-        return np.asarray(center + half * unit, dtype=uniforms.dtype)
+        return self.allowed(np.asarray(center + half * unit, dtype=uniforms.dtype))
+
+    def allowed(self, states: Array) -> Array:
+        """The nearest states that the dynamics allow."""
+        low, high = (np.asarray(bound, dtype=states.dtype) for bound in self.dynamics.bounds)
+        states = np.clip(states, low, high)
+        reachable = getattr(self.dynamics, "reachable", None)
+        return states if reachable is None else np.asarray(reachable(states))
 
     def extent(self) -> tuple[Array, Array]:
         """Lowest and highest corner (tasks, dim) of where each edge starts and what it must reach."""
@@ -200,14 +207,19 @@ def _stack(
 
 def _box_distance(states: Array, center: np.ndarray, half: np.ndarray) -> Array:
     """Euclidean signed distance of states (tasks, ..., dim) to one box per task, positive inside."""
-    shape = (center.shape[0],) + (1,) * (states.ndim - 2) + (center.shape[1],)
-    dtype = states.dtype
-    excess = np.abs(states - center.reshape(shape).astype(dtype)) - half.reshape(shape).astype(dtype)
-    deepest = excess[..., 0]
-    for d in range(1, excess.shape[-1]):
-        deepest = np.maximum(deepest, excess[..., d])
-    outside = np.maximum(excess, 0.0)
-    return np.where(deepest > 0.0, -np.sqrt(np.einsum("...d,...d->...", outside, outside)), -deepest)
+    shape = (center.shape[0],) + (1,) * (states.ndim - 2)
+    center, half = center.astype(states.dtype), half.astype(states.dtype)
+    deepest = squares = None
+    # One variable at a time: on large batches three times faster than over the last axis.
+    for d in range(states.shape[-1]):
+        excess = np.abs(states[..., d] - center[:, d].reshape(shape))
+        excess -= half[:, d].reshape(shape)
+        deepest = excess if deepest is None else np.maximum(deepest, excess)
+        outside = np.maximum(excess, 0.0)
+        outside *= outside
+        squares = outside if squares is None else np.add(squares, outside, out=squares)
+    assert deepest is not None and squares is not None
+    return np.where(deepest > 0.0, -np.sqrt(squares), -deepest)
 
 
 def _expand(per_task: np.ndarray, like: Array) -> np.ndarray:

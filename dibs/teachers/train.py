@@ -181,11 +181,7 @@ def random_resets(tasks: ReachAvoid, count: int, rng: np.random.Generator) -> Dr
     reach = half + 0.5 * half.max(axis=-1, keepdims=True)
     draws = draw(tasks, count, rng)
     states = middle[:, None] + reach[:, None] * rng.uniform(-1, 1, draws.starts.shape)
-    bounds = tasks.dynamics.bounds
-    states = np.clip(states, *(np.asarray(b) for b in bounds))
-    reachable = getattr(tasks.dynamics, "reachable", None)
-    states = reachable(states) if reachable is not None else states
-    return Draws(states.astype(np.float32), draws.noise)
+    return Draws(tasks.allowed(states.astype(np.float32)), draws.noise)
 
 
 def relabel(

@@ -41,13 +41,13 @@ class FitSettings:
     """States per training index, edge and step."""
     check_every: int = 50
     """Steps between two looks at the loss on held states."""
-    patience: int = 3
+    patience: int = 2
     """Looks without progress after which an edge's rate is halved."""
-    progress: float = 0.005
+    progress: float = 0.02
     """Relative fall of the loss that counts as progress."""
     least_rate: float = 2e-3
     """An edge whose rate falls below this has stagnated."""
-    max_steps: int = 6000
+    max_steps: int = 3000
     """Most steps."""
     clip: float = 10.0
     """Largest gradient norm per template."""

@@ -21,6 +21,14 @@ def test_signed_distance_of_points_worked_out_by_hand():
     assert box.contains(states).tolist() == [True, True, True, False, False, False, True]
 
 
+def test_a_single_state_gives_a_single_answer():
+    box = Box((1.0, 2.0), (1.0, 3.0))
+    for state, inside, distance in [((1.0, 2.0), True, 1.0), ((5.0, 9.0), False, -5.0)]:
+        contained, measured = box.contains(state), box.signed_distance(state)
+        assert contained.shape == measured.shape == ()
+        assert (contained.item(), measured.item()) == (inside, distance)
+
+
 def test_free_dimensions_do_not_count():
     stripe = Box((0.0, 0.0), (1.0, INF))
     assert stripe.signed_distance([(0.25, 1e9), (-3, -INF)]).tolist() == [0.75, -2]
