@@ -90,13 +90,14 @@ class Region:
 # --- dibs draw -------------------------------------------------------------------------------------------
 
 
-def main(args: argparse.Namespace) -> None:
-    """Draw the tasks that `dibs draw` asks for."""
+def main(args: argparse.Namespace) -> int:
+    """Draw the tasks that `dibs draw` asks for; return the exit status."""
     check_output(args.output)
     family, text = get_benchmark(args.name)
     trajectories = read_trajectories(args.trajectories, family, args.index) if args.trajectories else []
     save(figure_task(family, parse(text), args.index, trajectories), args.output)
     print(args.output)
+    return 0
 
 
 def check_output(output: str | Path) -> None:
@@ -145,9 +146,7 @@ def read_trajectories(path: str | Path, family: Family, indices: Sequence[int]) 
     ]
 
 
-def figure_task(
-    family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory] = ()
-) -> Figure:
+def figure_task(family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory] = ()) -> Figure:
     """Return a figure of the tasks: one panel for a plane, three views for space, one per index for an arm."""
     chosen = sorted(set(indices))
     with mpl.rc_context(STYLE):
@@ -169,9 +168,7 @@ def _one_panel(family: Family, spec: Spec, indices: Sequence[int], width: float 
     return figure, figure.add_subplot()
 
 
-def _views_of_space(
-    family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]
-) -> Figure:
+def _views_of_space(family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]) -> Figure:
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     grid = figure.add_gridspec(1, 3, width_ratios=[1.5, 1.0, 1.0])
     draw_task(figure.add_subplot(grid[0], projection="3d"), family, spec, indices, trajectories)
@@ -183,9 +180,7 @@ def _views_of_space(
     return figure
 
 
-def _panels_of_an_arm(
-    family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]
-) -> Figure:
+def _panels_of_an_arm(family: Family, spec: Spec, indices: Sequence[int], trajectories: Sequence[Trajectory]) -> Figure:
     columns = min(3, len(indices))
     rows = -(-len(indices) // columns)
     figure = Figure(figsize=(0.6 + 2.3 * columns, 0.7 + 1.75 * rows), layout="constrained")
@@ -461,7 +456,7 @@ def _draw_name(ax: Axes, region: Region, axes: tuple[int, int], boxed: bool) -> 
     color = shade(COLORS[region.role], 1.0)
     x, y = (low + high) / 2
     ha, va = "center", "center"
-    if boxed and region.role != "start" and not region.moves:
+    if boxed and region.role != "start" and region.high[0, 1] >= region.high[-1, 1]:  # nothing above
         y, va = high[1] + gap, "bottom"
     elif not inside and region.role == "avoid":
         x, ha = high[0] + gap, "left"
@@ -497,9 +492,7 @@ def _draw_indices(ax: Axes, regions: Sequence[Region], indices: Sequence[int], a
 def _draw_route(ax: Axes, points: Array) -> None:
     ax.plot(*points.T, color=INK, lw=0.7, ls=(0, (4, 2)), alpha=0.8, zorder=5)
     head: dict[str, Any] = {"arrowstyle": "-|>,head_length=2.6,head_width=1.3", "color": INK, "lw": 0.0}
-    ax.add_patch(
-        FancyArrowPatch(tuple(points[-2]), tuple(points[-1]), shrinkA=0, shrinkB=0, zorder=5, **head)
-    )
+    ax.add_patch(FancyArrowPatch(tuple(points[-2]), tuple(points[-1]), shrinkA=0, shrinkB=0, zorder=5, **head))
 
 
 def _points_per_unit(ax: Axes) -> float:
@@ -533,9 +526,7 @@ def _draw_space(
     """Draw boxes in three dimensions."""
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
 
-    finite = [
-        np.where(np.isfinite(v), v, np.nan)[:, :3] for region in regions for v in (region.low, region.high)
-    ]
+    finite = [np.where(np.isfinite(v), v, np.nan)[:, :3] for region in regions for v in (region.low, region.high)]
     corners = np.concatenate(finite + [t.states[:, :3] for t in trajectories])
     lowest, highest = np.nanmin(corners, axis=0), np.nanmax(corners, axis=0)
     names = family.dynamics.state_names
@@ -635,11 +626,7 @@ def _draw_tower(ax: Axes, top: Array, height: float, taken: bool) -> None:
         moved = level == below
         look: dict[str, Any] = {"fc": BLOCK, "ec": "#7A6A48", "lw": 0.6}
         if moved:
-            look = (
-                {"fc": MOVED, "ec": "#5C3310", "lw": 0.8}
-                if taken
-                else {"fc": "none", "ec": MOVED, "ls": "--"}
-            )
+            look = {"fc": MOVED, "ec": "#5C3310", "lw": 0.8} if taken else {"fc": "none", "ec": MOVED, "ls": "--"}
         block = Rectangle((top[0] - width / 2, y), width, height, zorder=3.5 if moved else 2.5, **look)
         ax.add_patch(block)
 
@@ -662,9 +649,7 @@ def draw_arm(ax: Axes, arm: Reacher, hand: Array, *, own_elbow: bool = False) ->
     x, y = zip((0.0, 0.0), elbow, hand, strict=True)
     ax.plot(x, y, color="#8FA3BF", lw=5.0, solid_capstyle="round", alpha=0.75, zorder=2.2)
     ax.plot(x, y, color=STEEL, lw=0.8, zorder=2.3)
-    ax.add_patch(
-        Polygon([[-0.9, 0.0], [0.9, 0.0], [0.45, 0.55], [-0.45, 0.55]], fc=STEEL, ec="none", zorder=2.1)
-    )
+    ax.add_patch(Polygon([[-0.9, 0.0], [0.9, 0.0], [0.45, 0.55], [-0.45, 0.55]], fc=STEEL, ec="none", zorder=2.1))
     for joint in ((0.0, 0.0), elbow):
         ax.plot(*joint, "o", color="white", mec=STEEL, mew=1.0, ms=5.0, zorder=2.4)
     ax.plot(*hand, "o", color=STEEL, ms=3.5, zorder=4.5)
@@ -820,9 +805,7 @@ def _caption(ax: Axes, *lines: str) -> None:
     ax.text(0.5, -0.03, text, transform=ax.transAxes, ha="center", va="top", color=INK, linespacing=1.5)
 
 
-def _arrow(
-    ax: Axes, start: Any, end: Any, color: str, text: str = "", at: Any = (0.0, 0.0), lw: float = 1.2
-) -> None:
+def _arrow(ax: Axes, start: Any, end: Any, color: str, text: str = "", at: Any = (0.0, 0.0), lw: float = 1.2) -> None:
     """Draw an arrow in the plane, its name beyond the tip."""
     arrow = FancyArrowPatch(
         tuple(start),
@@ -843,9 +826,7 @@ def _write(ax: Axes, place: Array, text: str, color: str) -> None:
     ax.text(float(place[0]), float(place[1]), text, color=color, ha="center", va="center", zorder=7)
 
 
-def _draw_angle(
-    ax: Axes, center: Any, radius: float, first: float, last: float, text: str, color: str
-) -> None:
+def _draw_angle(ax: Axes, center: Any, radius: float, first: float, last: float, text: str, color: str) -> None:
     """Draw an arc with an arrow from one direction to another, in degrees."""
     turns = np.radians(np.linspace(first, last, 30))
     arc = np.asarray(center) + radius * np.stack([np.cos(turns), np.sin(turns)], axis=-1)
@@ -858,9 +839,7 @@ def _draw_angle(
 def _draw_arc(ax: Axes, points: Array, color: str) -> None:
     ax.plot(*points[:-2].T, color=color, lw=1.0, zorder=6)
     head: dict[str, Any] = {"arrowstyle": "-|>,head_length=3.2,head_width=1.6", "color": color, "lw": 0.0}
-    ax.add_patch(
-        FancyArrowPatch(tuple(points[-4]), tuple(points[-1]), shrinkA=0, shrinkB=0, zorder=6, **head)
-    )
+    ax.add_patch(FancyArrowPatch(tuple(points[-4]), tuple(points[-1]), shrinkA=0, shrinkB=0, zorder=6, **head))
 
 
 def _car(ax: Axes) -> None:
@@ -940,9 +919,7 @@ def _drone_attitude(ax: Axes) -> None:
     center = np.array([2.0, 1.6, 1.7])
     psi, theta = np.radians(20.0), np.radians(-28.0)
     yaw = np.array([[np.cos(psi), -np.sin(psi), 0.0], [np.sin(psi), np.cos(psi), 0.0], [0.0, 0.0, 1.0]])
-    pitch = np.array(
-        [[np.cos(theta), 0.0, np.sin(theta)], [0.0, 1.0, 0.0], [-np.sin(theta), 0.0, np.cos(theta)]]
-    )
+    pitch = np.array([[np.cos(theta), 0.0, np.sin(theta)], [0.0, 1.0, 0.0], [-np.sin(theta), 0.0, np.cos(theta)]])
     turn = yaw @ pitch
     _world(ax, center)
     _drone(ax, center, turn)

@@ -309,10 +309,11 @@ class TaskEnv(gymnasium.Env[npt.NDArray[Any], npt.NDArray[Any]]):
         index: int = 0,
         edge: str | None = None,
         benchmark: str | None = None,
+        specification: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = _known_mode(render_mode)
-        task, self._scene = make_task(environment, family, index, edge, benchmark)
+        task, self._scene = make_task(environment, family, index, edge, benchmark, specification)
         self.batch = Batch(task, 1, keep_trail=render_mode is not None)
         self.observation_space, self.action_space = spaces_of(task.dynamics)
 
@@ -356,10 +357,11 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
         index: int = 0,
         edge: str | None = None,
         benchmark: str | None = None,
+        specification: str | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = _known_mode(render_mode)
-        task, self._scene = make_task(environment, family, index, edge, benchmark)
+        task, self._scene = make_task(environment, family, index, edge, benchmark, specification)
         self.batch = Batch(task, num_envs, keep_trail=render_mode is not None)
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = spaces_of(task.dynamics)
@@ -419,18 +421,20 @@ def make_task(
     index: int = 0,
     edge: str | None = None,
     benchmark: str | None = None,
+    specification: str | None = None,
 ) -> tuple[Task[Any], Scene]:
     """Build what an environment runs, and how to draw it.
 
     Either one edge of a family (a name, the path of a YAML file, or a `Family`; by default the paper's first
-    for this environment) at `index`, by default the family's first edge; or all of `benchmark` at `index`.
+    for this environment) at `index`, by default the family's first edge; or all of `benchmark`, or of a
+    `specification` over the family's regions, at `index`.
     """
     if environment not in FIRST_FAMILY:
         raise unknown("environment", environment, FIRST_FAMILY)
     if benchmark is not None:
         if family is not None or edge is not None:
             raise DibsError(f"benchmark '{benchmark}' names its family and all edges; leave out family and edge")
-        chosen, text = get_benchmark(benchmark)
+        chosen, specification = get_benchmark(benchmark)
     else:
         chosen = family if isinstance(family, Family) else get_family(family or FIRST_FAMILY[environment])
     if chosen.environment.name != environment:
@@ -439,11 +443,11 @@ def make_task(
     chosen.check_index(index, beyond=True)
     picked = chosen.edges[0] if edge is None else edge_named(chosen, edge)
     start = EdgeTask(reach_avoid(chosen, [index], [picked.name]))
-    if benchmark is None:
+    if specification is None:
         return start, Scene.of(chosen, index, (picked,), start, f"{chosen.name}  i = {index}  {picked.name}")
-    spec = parse(text)
+    spec = parse(specification)
     task = SpecTask(chosen, Monitor(spec, chosen.boxes(index)), start)
-    return task, Scene.of(chosen, index, graph(spec).edges, start, f"{benchmark}  i = {index}")
+    return task, Scene.of(chosen, index, graph(spec).edges, start, f"{benchmark or chosen.name}  i = {index}")
 
 
 def register() -> None:

@@ -238,10 +238,11 @@ class Family(_Strict):
                     center = boxes[target].center
                     for name in avoided:
                         if boxes[name].contains(center[None])[0]:
-                            yield f"regions.{target}: its centre lies inside {name}, which must be avoided, at index {index}"
+                            yield f"regions.{target}: its centre lies inside {name}, to be avoided, at index {index}"
                             return
                     if reachable and np.abs(reachable(center) - center).max() > 1e-3 * np.abs(center).max():
-                        yield f"regions.{target}: its centre {center.tolist()} is out of the arm's reach at index {index}"
+                        where = f"its centre {center.tolist()} is out of the arm's reach at index {index}"
+                        yield f"regions.{target}: {where}"
                         return
                 for name in avoided if edge.source is None else ():
                     box = boxes[name]

