@@ -25,6 +25,7 @@ COMMANDS = (
     "dibs.teachers.commands",
     "dibs.datasets.commands",
     "dibs.templates.commands",
+    "dibs.baselines.commands",
     "dibs.evaluation.commands",
 )
 

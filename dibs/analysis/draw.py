@@ -368,7 +368,7 @@ def _limits(
     low, high = _hull([low[None], high[None]] + [v[:, axes] for r in near for v in (r.low, r.high)])
     low, high = low - margin, high + margin
     if arm is not None:  # all of it, and the floor
-        low, high = np.minimum(low, [-1.2, 0.0]), np.maximum(high, [1.2, 1.3 * arm.link])
+        low, high = np.minimum(low, [-1.2, 0.0]), np.maximum(high, [1.2, 1.55 * arm.link])
         low[1] = -0.7
     return (float(low[0]), float(high[0])), (float(low[1]), float(high[1]))
 
@@ -456,7 +456,7 @@ def _draw_name(ax: Axes, region: Region, axes: tuple[int, int], boxed: bool) -> 
     color = shade(COLORS[region.role], 1.0)
     x, y = (low + high) / 2
     ha, va = "center", "center"
-    if boxed and region.role != "start" and region.high[0, 1] >= region.high[-1, 1]:  # nothing above
+    if boxed and region.high[0, 1] >= region.high[-1, 1]:  # nothing above
         y, va = high[1] + gap, "bottom"
     elif not inside and region.role == "avoid":
         x, ha = high[0] + gap, "left"

@@ -49,17 +49,18 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation, summarise
-    from dibs.evaluation.methods import satisfied_counts
-    from dibs.families import get_benchmark
+    from dibs.evaluation.methods import Case, get_method
+    from dibs.families import benchmark_id, get_benchmark
     from dibs.settings import parse_settings
 
+    method = get_method(args.method)
     family, text = get_benchmark(args.benchmark)
     settings = parse_settings(EvaluationSettings, args.settings, "--settings")
     role = roles(family.last_index, family.train_indices(args.gap), settings.beyond)
-    identity_name = args.benchmark.rpartition(":")[2].removesuffix(".yaml").rpartition("/")[2]
-    name = identity_name if identity_name in family.benchmark_ids else family.benchmark_ids[0]
+    name = benchmark_id(args.benchmark)
     places = layout(args)
-    counts = satisfied_counts(args.method, family, text, name, args.gap, args.seed, list(role), settings, places)
+    case = Case(family, name, text, args.gap, args.seed, places)
+    counts = method.counter()(family, text, method.artefact(case), args.seed, list(role), settings)
     output = Path(args.output or places.evaluation(args.method, name, args.gap, args.seed))
     identity = {
         "method": args.method,
@@ -67,8 +68,9 @@ def run(args: argparse.Namespace) -> int:
         "family": family.name,
         "gap": args.gap,
         "seed": args.seed,
+        "steps": method.steps(case),
     }
-    made = provenance(family, settings, "dibs.evaluation.methods", "dibs.evaluation.evaluate")
+    made = provenance(family, settings, "dibs.evaluation.evaluate", method.module)
     table = save_evaluation(output, counts, role, settings, {**identity, **made})
     s = summarise(table["role"].to_pylist(), table["succeeds"].to_pylist())
     print(
@@ -83,13 +85,14 @@ def run_policy(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dibs.evaluation.evaluate import EvaluationSettings
+    from dibs.evaluation.methods import Case, get_method
     from dibs.evaluation.policy import policy_at, save_policy
-    from dibs.families import get_benchmark
+    from dibs.families import benchmark_id, get_benchmark
     from dibs.templates.template import load_template
 
     family, text = get_benchmark(args.benchmark)
-    places = layout(args)
-    template = load_template(places.template(args.method, family.name, args.gap, args.seed))
+    case = Case(family, benchmark_id(args.benchmark), text, args.gap, args.seed, layout(args))
+    template = load_template(get_method(args.method).artefact(case))
     policy = policy_at(template, family, text, args.index)
     name = args.benchmark.rpartition("/")[2].replace(":", "-").removesuffix(".yaml")
     output = Path(args.output or f"{name}-{args.index}.safetensors")

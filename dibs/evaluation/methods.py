@@ -1,59 +1,94 @@
-"""The one registry of methods: how each one's policies are found and rolled out."""
+"""The one registry of methods: where each one's weights are, how they are measured, what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from dibs.baselines.registry import BASELINES, Baseline, Counter
 from dibs.errors import unknown
-from dibs.evaluation.composed import rollouts, satisfaction
-from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Family
+from dibs.files import read_tensors
 from dibs.paths import Layout
 from dibs.spectrl import graph, parse
-from dibs.templates.template import load_template
-
-Counter = Callable[[Family, str, Path, int, Sequence[int], EvaluationSettings], dict[int, int]]
+from dibs.teachers.budget import steps_used, teacher_files
 
 
-def count_template(
-    family: Family, text: str, artefact: Path, seed: int, indices: Sequence[int], settings: EvaluationSettings
-) -> dict[int, int]:
-    """Satisfying rollouts per index of policies unrolled from a template and composed along its guard's path."""
-    template = load_template(artefact)
-    spec = parse(text)
-    edges = graph(spec)
-    recorded = rollouts(
-        family,
-        template.network,
-        template.scaling,
-        template.actors(list(indices)),
-        {i: template.path(edges, i) for i in indices},
-        settings.rollouts,
-        seed,
+@dataclass(frozen=True)
+class Case:
+    """What is measured: a benchmark, a split, a seed, and where results are."""
+
+    family: Family
+    benchmark: str
+    text: str
+    """The benchmark's specification."""
+    gap: int
+    seed: int
+    places: Layout
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as the evaluation sees it."""
+
+    name: str
+    artefact: Callable[[Case], Path]
+    """The file with its weights."""
+    counter: Callable[[], Counter]
+    """How its policies are measured; imported when asked for."""
+    steps: Callable[[Case], int | None]
+    """Environment steps used in training; None if no file says."""
+    module: str
+    """Its code, whose digest an evaluation carries."""
+
+
+def get_method(name: str) -> Method:
+    """A method by its name."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+def _template(name: str) -> Method:
+    """DIBS: a template of the family, that cost what its teachers did on the benchmark's edges."""
+
+    def counter() -> Counter:
+        from dibs.evaluation.count import count_template
+
+        return count_template
+
+    def steps(case: Case) -> int | None:
+        files = teacher_files(case.places, case.family, case.gap, case.seed)
+        edges = [edge.name for edge in graph(parse(case.text)).edges]
+        return steps_used(files, edges) if all(file.is_file() for file in files) else None
+
+    return Method(
+        name,
+        lambda case: case.places.template(name, case.family.name, case.gap, case.seed),
+        counter,
+        steps,
+        "dibs.evaluation.count",
     )
-    return satisfaction(family, spec, recorded)
 
 
-METHODS: dict[str, Counter] = {"dibs": count_template, "dibs-plus": count_template}
+def _baseline(baseline: Baseline) -> Method:
+    """A method that DIBS is compared with: its weights carry what they cost."""
+
+    def artefact(case: Case) -> Path:
+        return baseline.artefact(case.places, case.family, case.benchmark, case.gap, case.seed)
+
+    return Method(
+        baseline.name,
+        artefact,
+        lambda: baseline.count,
+        lambda case: read_tensors(artefact(case))[1].get("steps"),
+        baseline.module,
+    )
 
 
-def satisfied_counts(
-    method: str,
-    family: Family,
-    text: str,
-    benchmark: str,
-    gap: int,
-    seed: int,
-    indices: Sequence[int],
-    settings: EvaluationSettings,
-    places: Layout,
-) -> dict[int, int]:
-    """Number of satisfying rollouts at every index."""
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    if method in ("dibs", "dibs-plus"):
-        artefact = places.template(method, family.name, gap, seed)
-    else:
-        artefact = places.baseline(method, benchmark, gap, seed)
-    return METHODS[method](family, text, artefact, seed, indices, settings)
+METHODS: dict[str, Method] = {
+    "dibs": _template("dibs"),
+    "dibs-plus": _template("dibs-plus"),
+    **{name: _baseline(baseline) for name, baseline in BASELINES.items()},
+}

@@ -47,6 +47,14 @@ def get_benchmark(name: str) -> tuple[Family, str]:
     raise unknown("benchmark", name, benchmarks())
 
 
+def benchmark_id(name: str) -> str:
+    """The id of what `get_benchmark` finds by this name."""
+    path, _, chosen = name.partition(":")
+    if path.endswith((".yaml", ".yml")):
+        return chosen or get_benchmark(name)[0].benchmark_ids[0]
+    return name
+
+
 def benchmarks() -> tuple[str, ...]:
     """Ids of all of the paper's benchmarks (and of the obstacle switch, last)."""
     ids = [b for family in families().values() for b in family.benchmark_ids]
@@ -56,6 +64,7 @@ def benchmarks() -> tuple[str, ...]:
 __all__ = [
     "Family",
     "ReachAvoid",
+    "benchmark_id",
     "benchmarks",
     "edge_named",
     "families",

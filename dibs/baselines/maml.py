@@ -1,0 +1,271 @@
+"""MAML (Finn et al. 2017) on whole specifications: parameters from which one policy-gradient step solves a task.
+
+Every training index is a task. In each iteration the shared parameters θ act on every task, one
+policy-gradient step on what they met gives the task's own θᵢ = θ − α ∇Lᵢ(θ), and θ follows the gradient of
+PPO's loss of all θᵢ on fresh episodes, through the step (second order: `torch.func`, one program over all
+tasks). Two things are measured: θ itself (`maml`, zero-shot) and, because it is what MAML trains for, θ after
+one step on exploratory episodes of the index that is measured (`maml-adapted`, not zero-shot).
+
+The inner loss weighs advantages by exp(log π(θ) − log π of the sampling policy) rather than by log π: at the
+sampling parameters the gradient is the same, but its derivative is that of the expected gradient (Rothfuss et
+al. 2019), and it stays right while PPO moves θ away from where the episodes were sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from dibs.baselines.flat import FlatTask, Last, RewardKind, evaluate_flat
+from dibs.baselines.ppo_core import (
+    Episodes,
+    Task,
+    Watch,
+    advantages,
+    clipped_loss,
+    collect,
+    finite,
+    gaussian_spread,
+    log_probability,
+    standardise,
+)
+from dibs.baselines.registry import Run, Trained
+from dibs.envs import Array
+from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.families import Family
+from dibs.files import read_tensors
+from dibs.policies.network import Network
+from dibs.seeding import stream
+from dibs.settings import STRICT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of MAML."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    steps: int = 2_000_000
+    """Environment steps after which training ends, if it has not converged before."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy."""
+    rollouts: int = 20
+    """Episodes per task, before and again after adaptation."""
+    tasks: int = 10
+    """Most tasks in an iteration; with more training indices, so many are drawn each time."""
+    inner_step: float = 0.1
+    """α: size of the adaptation step."""
+    gamma: float = 0.99
+    """Discount."""
+    trace: float = 0.97
+    """λ of generalised advantage estimation."""
+    clip: float = 0.2
+    """How far PPO lets the probability of an action change."""
+    epochs: int = 5
+    """Steps of PPO on the episodes of an iteration."""
+    learning_rate: float = 1e-3
+    """Adam's step."""
+    grad_norm: float = 0.5
+    """Largest norm of a meta-gradient."""
+    initial_std: float = 0.5
+    """Standard deviation of the exploration at first; it is learnt."""
+    entropy: float = 0.0
+    """Weight of the policy's entropy."""
+    observe_stage: bool = True
+    """Whether the policy sees how many stages lie behind it."""
+    reward: RewardKind = "progress"
+    """Reward per step: distance covered (progress) or minus the distance to go (distance)."""
+    bonus: float = 1.0
+    """Reward for every stage completed."""
+    depth: float | None = None
+    """How deep inside a target counts as reached while training; null: the family's."""
+    check_every: int = 5
+    """Iterations between two measurements of the training tasks."""
+    check_rollouts: int = 50
+    """Episodes per task of a measurement."""
+    converged: float = 0.99
+    """Training ends once all tasks are solved and their mean rate is this high, before and after adaptation."""
+    patience: int = 2
+    """Successive measurements that must say so."""
+
+
+# --- the policy ------------------------------------------------------------------------------------------
+# Parameters are one vector: those of the network, then the logarithm of the standard deviations.
+
+
+def mean_action(network: Network, theta: Array, observations: Array) -> Array:
+    """Mean actions (*batch, n, m) of observations (*batch, n, inputs); the dynamics clip them."""
+    weights = theta[..., : network.size]
+    last, bias = network.layers(weights)[-1]
+    return np.asarray(np.matmul(network.trunk(weights, observations), last) + bias)
+
+
+@dataclass
+class Acting:
+    """The policy of `flat.rollout`: parameters (size,) for all tasks, or one vector per index."""
+
+    network: Network
+    theta: Array | Mapping[int, Array]
+
+    def start(self, indices: Sequence[int], rollouts: int) -> None:
+        chosen = self.theta
+        self._now = np.stack([chosen[i] for i in indices]) if isinstance(chosen, Mapping) else chosen
+
+    def act(self, observations: Array, last: Last | None) -> Array:
+        return mean_action(self.network, self._now, observations)
+
+
+def initial(network: Network, std: float, rng: np.random.Generator) -> Array:
+    """Random parameters whose mean actions are near 0."""
+    theta = network.initial(rng)
+    last, bias = network.layers(theta)[-1]
+    last *= np.float32(0.1)
+    bias[...] = 0.0
+    return np.concatenate([theta, np.full(network.outputs, np.log(std), dtype=np.float32)])
+
+
+def log_std(network: Network, theta: Array) -> Array:
+    """Exploration (*batch, 1, 1, m) or (m,) of parameters (*batch, size)."""
+    tail = theta[..., network.size :]
+    return tail if theta.ndim == 1 else tail[:, None, :]
+
+
+# --- learning --------------------------------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """Episodes as a policy gradient needs them, task by task; all of (tasks, n)."""
+
+    observations: Any  # (tasks, n, inputs)
+    actions: Any  # (tasks, n, m)
+    advantages: Any  # standardised in each task
+    weight: Any  # 1: the step was taken
+    sampled: Any  # log-probability under the parameters that sampled
+
+
+def fit_values(episodes: Episodes, gamma: float) -> Array:
+    """Values (time + 1, tasks, rollouts) of each task: ridge regression of returns on observations and time."""
+    time, tasks, rollouts = episodes.rewards.shape
+    to_go = np.zeros_like(episodes.rewards)
+    running = np.zeros((tasks, rollouts), dtype=np.float32)
+    for t in reversed(range(time)):
+        running = episodes.rewards[t] + gamma * running
+        to_go[t] = running
+    x = np.clip(episodes.observations, -10.0, 10.0).astype(np.float64)
+    clock = np.broadcast_to((np.arange(time + 1) / 100.0)[:, None, None, None], (*x.shape[:-1], 1))
+    features = np.concatenate([x, x**2, clock, clock**2, clock**3, np.ones_like(clock)], axis=-1)
+    rows = np.moveaxis(features[:-1] * episodes.alive[..., None], 1, 0).reshape(tasks, time * rollouts, -1)
+    target = np.moveaxis(to_go * episodes.alive, 1, 0).reshape(tasks, time * rollouts, 1)
+    gram = np.swapaxes(rows, 1, 2) @ rows + 1e-3 * np.eye(rows.shape[-1])
+    coefficients = np.linalg.solve(gram, np.swapaxes(rows, 1, 2) @ target)  # (tasks, features, 1)
+    return np.asarray(np.einsum("tkrf,kf->tkr", features, coefficients[..., 0]), dtype=np.float32)
+
+
+def batch(network: Network, theta: Array, episodes: Episodes, settings: Settings) -> Batch:
+    """Episodes sampled by theta (size,) or (tasks, size), as torch tensors."""
+    import torch
+
+    estimate = advantages(
+        episodes, fit_values(episodes, settings.gamma), settings.gamma, settings.trace, cut_off=False
+    )
+    estimate = standardise(estimate, episodes.alive, axes=(0, 2))
+    seen = episodes.observations[:-1]
+    mean = mean_action(network, theta, np.moveaxis(seen, 1, 0).reshape(seen.shape[1], -1, seen.shape[-1]))
+    actions = _by_task(episodes.actions)
+    sampled = log_probability(mean, log_std(network, theta), actions, np.exp)
+    arrays = (_by_task(seen), actions, _by_task(estimate), _by_task(episodes.alive), sampled)
+    return Batch(*(torch.from_numpy(np.ascontiguousarray(a, dtype=np.float32)) for a in arrays))
+
+
+def _by_task(array: Array) -> Array:
+    """(time, tasks, rollouts, …) as (tasks, time · rollouts, …)."""
+    return np.moveaxis(array, 1, 0).reshape(array.shape[1], array.shape[0] * array.shape[2], *array.shape[3:])
+
+
+def log_ratio(network: Network, theta: Tensor, b: Batch) -> Tensor:
+    """How much more probable (as a logarithm) one task's actions are under theta than when sampled."""
+    import torch
+
+    from dibs.policies.torch import layers, trunk
+
+    weights = theta[: network.size]
+    last, bias = layers(network, weights)[-1]
+    mean = trunk(network, weights, b.observations) @ last + bias
+    log_prob: Tensor = log_probability(mean, theta[network.size :], b.actions, torch.exp)
+    return log_prob - b.sampled
+
+
+def adapt(network: Network, theta: Tensor, b: Batch, step: float) -> Tensor:
+    """One task's parameters after a policy-gradient step from theta on its episodes."""
+    from torch.func import grad
+
+    def loss(parameters: Tensor) -> Tensor:
+        gain = log_ratio(network, parameters, b).exp() * b.advantages
+        return -(b.weight * gain).sum() / b.weight.sum().clamp(min=1.0)
+
+    return theta - step * grad(loss)(theta)
+
+
+def adapt_all(network: Network, theta: Tensor, b: Batch, step: float) -> Tensor:
+    """All tasks' parameters (tasks, size) after their adaptation step."""
+    from torch.func import vmap
+
+    return vmap(lambda own: adapt(network, theta, own, step))(b)  # type: ignore[no-any-return]
+
+
+def meta_loss(network: Network, theta: Tensor, before: Batch, after: Batch, settings: Settings) -> Tensor:
+    """PPO's loss of the adapted policies on the episodes they sampled, averaged over tasks."""
+    from torch.func import vmap
+
+    def of_task(b: Batch, fresh: Batch) -> Tensor:
+        own = adapt(network, theta, b, settings.inner_step)
+        loss = clipped_loss(log_ratio(network, own, fresh), fresh.advantages, fresh.weight, settings.clip)
+        return loss - settings.entropy * own[network.size :].sum()
+
+    return vmap(of_task)(before, after).mean()  # type: ignore[no-any-return]
+
+
+class Learner:
+    """The parameters, and one iteration of meta-learning."""
+
+    def __init__(self, task: Task, settings: Settings, rng: np.random.Generator) -> None:
+        import torch
+
+        self.settings, self.rng = settings, rng
+        self.network = Network(task.observation_dim, tuple(settings.hidden), task.action_dim)
+        self.theta = initial(self.network, settings.initial_std, rng)
+        self._parameters = torch.from_numpy(self.theta)  # shares memory: Adam's steps show in theta
+        self._adam = torch.optim.Adam([self._parameters], lr=settings.learning_rate, fused=True)
+
+    def iterate(self, task: Task) -> tuple[Episodes, Episodes]:
+        """Meet every task before and after adaptation, and improve theta; returns both batches of episodes."""
+        import torch
+        from torch.func import grad
+
+        met, before, own = self.explore(task, self.rng)
+        adapted = own.numpy()
+        policy = Acting(self.network, dict(zip(task.indices, adapted, strict=True)))
+        draws = task.draw(self.settings.rollouts, self.rng)
+        fresh = collect(task, policy, draws, gaussian_spread(self.rng, log_std(self.network, adapted)))
+        after = batch(self.network, adapted, fresh, self.settings)
+        gradient = grad(lambda theta: meta_loss(self.network, theta, before, after, self.settings))
+        for _ in range(self.settings.epochs):
+            self._parameters.grad = gradient(self._parameters)
+            torch.nn.utils.clip_grad_norm_([self._parameters], self.settings.grad_norm)
+            self._adam.step()
+        return met, fresh
+
+    def explore(self, task: Task, rng: np.random.Generator) -> tuple[Episodes, Batch, Tensor]:
+        """Episodes of the shared parameters, and the parameters (tasks, size) adapted to each task."""
+        draws = task.draw(self.settings.rollouts, rng)
+        spread = gaussian_spread(rng, log_std(self.network, self.theta))
+        met = collect(task, Acting(self.network, self.theta), draws, spread)
+        before = batch(self.network, self.theta, met, self.settings)
+        return met, before, adapt_all(self.network, self._parameters, before, self.settings.inner_step)
