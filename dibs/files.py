@@ -47,7 +47,8 @@ def damaged(path: str | Path, why: object) -> DibsError:
     return DibsError(f"{path}: damaged or not what it should be ({why}); delete it and rerun to rebuild it")
 
 
-def _existing(path: str | Path) -> Path:
+def existing(path: str | Path) -> Path:
+    """The path of a file that must be there."""
     if not Path(path).is_file():
         raise DibsError(f"{path}: no such file; run the step that makes it first")
     return Path(path)
@@ -62,7 +63,7 @@ def write_json(path: str | Path, data: Any) -> None:
 def read_json(path: str | Path) -> Any:
     """Read a JSON file."""
     try:
-        return json.loads(_existing(path).read_text())
+        return json.loads(existing(path).read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise damaged(path, error) from None
 
@@ -85,7 +86,7 @@ def read_tensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(str(_existing(path)), framework="numpy") as file:
+        with safe_open(str(existing(path)), framework="numpy") as file:
             metadata = json.loads((file.metadata() or {})[KEY])
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError, OSError) as error:
@@ -111,7 +112,7 @@ def read_table(path: str | Path, columns: list[str] | None = None) -> tuple[pa.T
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(_existing(path), columns=columns)
+        table = pq.read_table(existing(path), columns=columns)
         metadata = json.loads((table.schema.metadata or {})[KEY.encode()])
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise damaged(path, error) from None

@@ -6,11 +6,18 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
 
 from dibs.errors import DibsError
 
 T = TypeVar("T")
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 STRICT: dict[str, Any] = {"extra": "forbid", "use_attribute_docstrings": True}
 """`__pydantic_config__` of every settings dataclass: unknown keys are errors, docstrings are descriptions."""
@@ -29,7 +36,7 @@ def parse_settings(kind: type[T], data: Mapping[str, Any] | str | None, where: s
 
     values = values_of(data, where)
     try:
-        return _adapter(kind).validate_python(dict(values))  # type: ignore[no-any-return]
+        return _adapter(kind).validate_python(dict(values))  # type: ignore[arg-type]
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})" for e in error.errors()]
         raise DibsError(f"{where}: not valid for {kind.__name__}\n" + "\n".join(lines)) from None
@@ -50,7 +57,10 @@ def values_of(data: Mapping[str, Any] | str | None, where: str) -> Mapping[str, 
         raise DibsError(f"{where}: '{data}' is neither JSON text nor a file")
     import yaml
 
-    loaded = yaml.safe_load(path.read_text())
+    try:
+        loaded = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise DibsError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(loaded, dict):
         raise DibsError(f"{path}: expected a mapping of settings, found {type(loaded).__name__}")
     return loaded

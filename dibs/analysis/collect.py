@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 
 IDENTITY = ("method", "benchmark", "gap", "seed")
 """What tells one evaluation from another."""
+COLUMNS = (
+    *IDENTITY,
+    "family",
+    "k",  # goals in a row, NaN where the benchmark does not count them
+    "train_size",
+    "unseen_size",
+    "training_count",
+    "training_ratio",
+    "zero_shot_count",
+    "zero_shot_ratio",
+    "beyond_ratio",
+    "straddling",  # tasks up to L whose interval holds δ: solved or not, more rollouts could tell otherwise
+    "steps",  # environment steps that training took; NaN where the evaluation does not say
+    "rollouts",
+    "delta",
+    "file",
+)
+"""Of the frame with one row per evaluation."""
 ROLES = ("train", "unseen", "beyond")
 _KEYS = (*IDENTITY, "family", "delta")
 _COLUMNS = ("index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles")
@@ -113,6 +131,7 @@ def collect(files: Iterable[Path]) -> pd.DataFrame:
             {
                 **{key: meta[key] for key in IDENTITY},
                 "family": meta["family"],
+                "k": _goals(meta["benchmark"], meta["family"]),
                 "train_size": role.count("train"),
                 "unseen_size": role.count("unseen"),
                 "training_count": sum(s for s, r in zip(succeeds, role, strict=True) if r == "train"),
@@ -124,10 +143,7 @@ def collect(files: Iterable[Path]) -> pd.DataFrame:
                 "file": str(file),
             }
         )
-    columns = [*IDENTITY, "family", "train_size", "unseen_size", "training_count", "training_ratio"]
-    columns += ["zero_shot_count", "zero_shot_ratio", "beyond_ratio", "straddling", "steps", "rollouts", "delta", "file"]
-    frame = pd.DataFrame(rows, columns=columns)
-    frame["steps"] = frame["steps"].astype(float)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"steps": float, "k": float})
     _check_unique(frame)
     _check_delta(frame)
     return _sorted(frame)
@@ -153,6 +169,12 @@ def benchmark_order(names: Iterable[str]) -> list[str]:
 
     known = list(benchmarks())
     return sorted(set(names), key=lambda b: (known.index(b) if b in known else len(known), b))
+
+
+def _goals(benchmark: str, family: str) -> int | None:
+    """The k of k-reachability."""
+    tail = benchmark.removeprefix(f"{family}-k")
+    return int(tail) if tail.isdigit() else None
 
 
 def _sorted(frame: pd.DataFrame) -> pd.DataFrame:

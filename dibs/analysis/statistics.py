@@ -33,7 +33,8 @@ def bootstrap(
     scores: npt.ArrayLike, statistic: str = "iqm", draws: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
     """Point estimate and 95% interval over scores (seeds, tasks), resampling seeds within each task."""
-    table = np.atleast_2d(np.asarray(scores, dtype=float))
+    table = np.asarray(scores, dtype=float)
+    table = table if table.ndim == 2 else table[:, None]  # one task
     reduce = {
         "iqm": lambda x: interquartile_mean(x.reshape(*x.shape[:-2], -1)),
         "mean": lambda x: x.mean((-2, -1)),

@@ -14,7 +14,7 @@ al. 2019), and it stays right while PPO moves θ away from where the episodes we
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -40,7 +40,7 @@ from dibs.families import Family
 from dibs.files import read_tensors
 from dibs.policies.network import Network
 from dibs.seeding import stream
-from dibs.settings import STRICT
+from dibs.settings import STRICT, parse_settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,6 +60,8 @@ class Settings:
     """Episodes per task, before and again after adaptation."""
     tasks: int = 10
     """Most tasks in an iteration; with more training indices, so many are drawn each time."""
+    before: float = 0.5
+    """Weight of the loss before adaptation, which is what zero-shot measures; 0: after adaptation only (Finn)."""
     inner_step: float = 0.1
     """α: size of the adaptation step."""
     gamma: float = 0.99
@@ -132,7 +134,7 @@ def initial(network: Network, std: float, rng: np.random.Generator) -> Array:
 
 
 def log_std(network: Network, theta: Array) -> Array:
-    """Exploration (*batch, 1, 1, m) or (m,) of parameters (*batch, size)."""
+    """Logarithms of the standard deviations: (m,) of parameters (size,), (tasks, 1, m) of (tasks, size)."""
     tail = theta[..., network.size :]
     return tail if theta.ndim == 1 else tail[:, None, :]
 
@@ -172,9 +174,7 @@ def batch(network: Network, theta: Array, episodes: Episodes, settings: Settings
     """Episodes sampled by theta (size,) or (tasks, size), as torch tensors."""
     import torch
 
-    estimate = advantages(
-        episodes, fit_values(episodes, settings.gamma), settings.gamma, settings.trace, cut_off=False
-    )
+    estimate = advantages(episodes, fit_values(episodes, settings.gamma), settings.gamma, settings.trace, cut_off=False)
     estimate = standardise(estimate, episodes.alive, axes=(0, 2))
     seen = episodes.observations[:-1]
     mean = mean_action(network, theta, np.moveaxis(seen, 1, 0).reshape(seen.shape[1], -1, seen.shape[-1]))
@@ -227,13 +227,29 @@ def meta_loss(network: Network, theta: Tensor, before: Batch, after: Batch, sett
     def of_task(b: Batch, fresh: Batch) -> Tensor:
         own = adapt(network, theta, b, settings.inner_step)
         loss = clipped_loss(log_ratio(network, own, fresh), fresh.advantages, fresh.weight, settings.clip)
-        return loss - settings.entropy * own[network.size :].sum()
+        loss = loss - settings.entropy * own[network.size :].sum()
+        if settings.before == 0.0:
+            return loss
+        shared = clipped_loss(log_ratio(network, theta, b), b.advantages, b.weight, settings.clip)
+        return (1.0 - settings.before) * loss + settings.before * shared
 
     return vmap(of_task)(before, after).mean()  # type: ignore[no-any-return]
 
 
+def explore(
+    network: Network, theta: Array, task: Task, settings: Settings, rng: np.random.Generator
+) -> tuple[Episodes, Batch, Array]:
+    """Episodes of theta (size,) on every task, and the parameters (tasks, size) adapted to each by them."""
+    import torch
+
+    spread = gaussian_spread(rng, log_std(network, theta))
+    met = collect(task, Acting(network, theta), task.draw(settings.rollouts, rng), spread)
+    before = batch(network, theta, met, settings)
+    return met, before, adapt_all(network, torch.from_numpy(theta), before, settings.inner_step).numpy()
+
+
 class Learner:
-    """The parameters, and one iteration of meta-learning."""
+    """The shared parameters θ and their optimiser."""
 
     def __init__(self, task: Task, settings: Settings, rng: np.random.Generator) -> None:
         import torch
@@ -242,19 +258,18 @@ class Learner:
         self.network = Network(task.observation_dim, tuple(settings.hidden), task.action_dim)
         self.theta = initial(self.network, settings.initial_std, rng)
         self._parameters = torch.from_numpy(self.theta)  # shares memory: Adam's steps show in theta
-        self._adam = torch.optim.Adam([self._parameters], lr=settings.learning_rate, fused=True)
+        self._adam = torch.optim.Adam([self._parameters], lr=settings.learning_rate)
 
     def iterate(self, task: Task) -> tuple[Episodes, Episodes]:
-        """Meet every task before and after adaptation, and improve theta; returns both batches of episodes."""
+        """Meet every task before and after adaptation, and improve θ; returns both batches of episodes."""
         import torch
         from torch.func import grad
 
-        met, before, own = self.explore(task, self.rng)
-        adapted = own.numpy()
-        policy = Acting(self.network, dict(zip(task.indices, adapted, strict=True)))
-        draws = task.draw(self.settings.rollouts, self.rng)
-        fresh = collect(task, policy, draws, gaussian_spread(self.rng, log_std(self.network, adapted)))
-        after = batch(self.network, adapted, fresh, self.settings)
+        met, before, own = explore(self.network, self.theta, task, self.settings, self.rng)
+        policy = Acting(self.network, dict(zip(task.indices, own, strict=True)))
+        spread = gaussian_spread(self.rng, log_std(self.network, own))
+        fresh = collect(task, policy, task.draw(self.settings.rollouts, self.rng), spread)
+        after = batch(self.network, own, fresh, self.settings)
         gradient = grad(lambda theta: meta_loss(self.network, theta, before, after, self.settings))
         for _ in range(self.settings.epochs):
             self._parameters.grad = gradient(self._parameters)
@@ -262,10 +277,84 @@ class Learner:
             self._adam.step()
         return met, fresh
 
-    def explore(self, task: Task, rng: np.random.Generator) -> tuple[Episodes, Batch, Tensor]:
-        """Episodes of the shared parameters, and the parameters (tasks, size) adapted to each task."""
-        draws = task.draw(self.settings.rollouts, rng)
-        spread = gaussian_spread(rng, log_std(self.network, self.theta))
-        met = collect(task, Acting(self.network, self.theta), draws, spread)
-        before = batch(self.network, self.theta, met, self.settings)
-        return met, before, adapt_all(self.network, self._parameters, before, self.settings.inner_step)
+
+def train(run: Run, settings: Settings) -> Trained:
+    """Meta-train on the training indices of a benchmark."""
+    rng = stream("maml", run.benchmark, run.gap, run.seed)
+    task = _task(run.family, run.text, run.train, settings)
+    measured = replace(task, depth=0.0)
+    learner = Learner(task, settings, rng)
+    watch = Watch(settings.converged, settings.patience)
+    steps, iteration, converged, diverged = 0, 0, False, False
+    while steps < settings.steps and not converged and not diverged:
+        chosen = task
+        if task.tasks > settings.tasks:
+            drawn = np.sort(rng.choice(task.indices, settings.tasks, replace=False))
+            chosen = _task(run.family, run.text, tuple(int(i) for i in drawn), settings)
+        steps += sum(episodes.steps for episodes in learner.iterate(chosen))
+        iteration += 1
+        diverged = not finite({"theta": learner.theta})
+        if not diverged and (iteration % settings.check_every == 0 or steps >= settings.steps):
+            success, taken = _check(learner, task, measured)
+            steps += taken
+            converged = watch.report(steps, success, {"theta": learner.theta})
+            if run.progress:
+                best, now = watch.best, watch.checks[-1]
+                run.progress(
+                    f"{steps} steps  solved {now.solved:.2f}  rate {now.rate:.2f}  best {best and best.rate:.2f}"
+                )
+    return Trained(
+        tensors=watch.tensors or {"theta": np.zeros_like(learner.theta)},
+        metadata={"network": asdict(learner.network), "diverged": diverged, "settings": asdict(settings)},
+        steps=steps,
+        metrics={"iterations": iteration, **watch.metrics(converged, diverged)},
+    )
+
+
+def _check(learner: Learner, task: Task, measured: Task) -> tuple[list[Array], int]:
+    """Successes on `measured` before and after adaptation to `task`, and the steps this took."""
+    met, _, own = explore(learner.network, learner.theta, task, learner.settings, learner.rng)
+    draws = measured.draw(learner.settings.check_rollouts, learner.rng)
+    thetas = (learner.theta, dict(zip(task.indices, own, strict=True)))
+    tested = [collect(measured, Acting(learner.network, theta), draws, lambda mean: mean) for theta in thetas]
+    return [episodes.success for episodes in tested], met.steps + sum(episodes.steps for episodes in tested)
+
+
+def _task(family: Family, text: str, indices: Sequence[int], settings: Settings) -> FlatTask:
+    depth = family.reward.depth if settings.depth is None else settings.depth
+    return FlatTask(family, text, tuple(indices), settings.observe_stage, settings.reward, settings.bonus, depth)
+
+
+# --- measuring -------------------------------------------------------------------------------------------
+
+
+def count(
+    family: Family, text: str, artefact: Path, seed: int, indices: Sequence[int], settings: EvaluationSettings
+) -> dict[int, int]:
+    """Satisfying rollouts per index of θ itself: zero-shot."""
+    network, theta, own, diverged = _load(artefact)
+    if diverged:
+        return dict.fromkeys(indices, 0)
+    return evaluate_flat(family, text, Acting(network, theta), indices, settings, seed, own.observe_stage)
+
+
+def count_adapted(
+    family: Family, text: str, artefact: Path, seed: int, indices: Sequence[int], settings: EvaluationSettings
+) -> dict[int, int]:
+    """Satisfying rollouts per index after one step on episodes of that index: not zero-shot."""
+    network, theta, own, diverged = _load(artefact)
+    if diverged:
+        return dict.fromkeys(indices, 0)
+    adapted = {}
+    for index in indices:  # one by one, so that no index depends on its neighbours
+        rng = stream("maml", "adaptation", family.name, index, seed)
+        adapted[index] = explore(network, theta, _task(family, text, (index,), own), own, rng)[2][0]
+    return evaluate_flat(family, text, Acting(network, adapted), indices, settings, seed, own.observe_stage)
+
+
+def _load(artefact: Path) -> tuple[Network, Array, Settings, bool]:
+    tensors, metadata = read_tensors(artefact)
+    shape = metadata["network"]
+    network = Network(shape["inputs"], tuple(shape["hidden"]), shape["outputs"], shape["activation"])
+    own = parse_settings(Settings, metadata["settings"], str(artefact))
+    return network, tensors["theta"], own, bool(metadata["diverged"])

@@ -18,8 +18,8 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Family, reach_avoid
 from dibs.seeding import stream
-from dibs.settings import STRICT
-from dibs.teachers.rollouts import draw, roll
+from dibs.settings import STRICT, Count, Positive, Share, Weight
+from dibs.teachers.rollouts import Rows, draw, roll
 from dibs.teachers.train import Teacher, random_resets
 
 SOURCES = ("on-policy", "replay", "reset")
@@ -32,19 +32,19 @@ class DatasetSettings:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    alpha: float = 0.8
+    alpha: Weight = 0.8
     """Rate of states from satisfying rollouts of the converged teacher."""
-    beta: float = 0.3
+    beta: Weight = 0.3
     """Rate of states from the teacher's replay buffer."""
-    gamma: float = 0.6
+    gamma: Weight = 0.6
     """Rate of initial states from resets, plain and randomised."""
-    threshold: float = 0.7
+    threshold: Share = 0.7
     """τ_c: least confidence a state is kept at; 0 turns the filter off."""
-    size: int = 5_000
+    size: Count = 5_000
     """M: labelled states per edge and index."""
-    least_acceptance: float = 0.01
+    least_acceptance: Positive = 0.01
     """Share of candidates below which the filter is said to reject everything."""
-    require: float = 0.5
+    require: Share = 0.5
     """Teacher's success on an edge below which the edge gets no rows: there is nothing to imitate."""
 
 
@@ -55,7 +55,7 @@ class Block:
     edge: int
     states: Array  # (n, dim)
     actions: Array  # (n, m)
-    source: Array  # (n,) index into SOURCES
+    source: Rows  # (n,) index into SOURCES
     confidence: Array  # (n,)
 
 
@@ -75,7 +75,7 @@ def build(family: Family, teacher: Teacher, replay: list[Array], settings: Datas
         while kept < settings.size:
             states, source = candidates.next(min(BLOCK, max(4 * (settings.size - kept), 1024)))
             confidence = teacher.confidence(e, states)
-            good = np.flatnonzero(confidence >= settings.threshold)[: settings.size - kept]
+            good = np.flatnonzero(confidence >= np.float64(settings.threshold))[: settings.size - kept]
             tried += len(states)
             kept += len(good)
             if len(good):
@@ -111,7 +111,7 @@ class _Candidates:
         self.replay, self.rng = replay, rng
         self.pool: Array = np.empty((0, self.tasks.start_center.shape[1]), dtype=np.float32)
 
-    def next(self, count: int) -> tuple[Array, Array]:
+    def next(self, count: int) -> tuple[Array, Rows]:
         """Draw `count` candidates (count, dim) and their sources (count,)."""
         counts = self.rng.multinomial(count, self.rates)
         parts = [self._on_policy(counts[0]), self._replay(counts[1]), self._reset(counts[2])]
@@ -123,8 +123,10 @@ class _Candidates:
         rollouts = int(np.clip(count // 8, 64, 4096))
         outcome = roll(self.network, self.theta, self.tasks, draw(self.tasks, rollouts, self.rng), record=0)
         assert outcome.states is not None and outcome.lengths is not None and outcome.satisfied is not None
-        valid = np.arange(len(outcome.states))[:, None] < outcome.lengths[0]
-        self.pool = np.concatenate([outcome.states[:, 0][valid & outcome.satisfied[0]], self.pool])[:BLOCK]
+        valid = np.arange(len(outcome.states)) < outcome.lengths[0][:, None]  # (rollouts, time)
+        # Rollout by rollout: where the pool is cut, whole rollouts go, not the late states of all of them.
+        fresh = outcome.states[:, 0].swapaxes(0, 1)[valid & outcome.satisfied[0][:, None]]
+        self.pool = np.concatenate([fresh, self.pool])[:BLOCK]
         if count and not len(self.pool):
             raise DibsError(f"edge {self.tasks.names[0]}: the teacher satisfied none of {rollouts} rollouts")
         return self.pool[self.rng.integers(max(len(self.pool), 1), size=count)] if count else self.pool[:0]

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     places = layout(args)
     path = Path(args.teacher or places.teacher(family.name, args.gap, args.index, args.seed))
     teacher = load_teacher(path)
-    check_previous(teacher, family.name, args.index, args.seed, str(path))
+    check_previous(teacher, family.name, args.gap, args.index, args.seed, str(path))
     output = Path(args.output or places.dataset(family.name, args.gap, args.index, args.seed))
     rows = save_dataset(
         output,

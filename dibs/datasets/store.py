@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from dibs.datasets.build import SOURCES, Block
 from dibs.errors import DibsError
-from dibs.files import KEY, atomic, damaged, plain, read_table
+from dibs.files import KEY, atomic, damaged, existing, plain
 from dibs.teachers.train import Teacher
 
 
@@ -23,8 +24,6 @@ def save_dataset(
     provenance: dict[str, Any],
 ) -> dict[str, int]:
     """Stream blocks into row groups; returns the number of rows per edge."""
-    import json
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -62,26 +61,51 @@ def save_dataset(
 def load_dataset(
     path: str | Path, most: int | None = None
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
-    """States and actions per edge (at most `most` rows each: rows are in random order) and the metadata."""
-    table, meta = read_table(path)
-    if meta.get("kind") != "dataset":
-        raise DibsError(f"{path}: expected a dataset, found a file of kind {meta.get('kind')!r}")
+    """States and actions per edge (at most `most` rows each: rows are in random order) and the metadata.
+
+    Row groups of edges that have enough rows are not read, so memory is bounded by `most`, not by the file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    missing: dict[str, int | None] = {}
     try:
-        codes = table["edge"].combine_chunks()
-        edge = np.asarray(codes.indices)
-        names = codes.dictionary.to_pylist() if table.num_rows else []
-        states = np.stack([table[n].to_numpy() for n in meta["states"]], axis=1)
-        actions = np.stack([table[n].to_numpy() for n in meta["actions"]], axis=1)
+        with pq.ParquetFile(existing(path)) as file:
+            meta = json.loads((file.schema_arrow.metadata or {})[KEY.encode()])
+            if meta.get("kind") != "dataset":
+                raise DibsError(f"{path}: expected a dataset, found a file of kind {meta.get('kind')!r}")
+            for group in range(file.num_row_groups):
+                if missing.get(_only_edge(file, group), most) == 0:
+                    continue
+                table = file.read_row_group(group, columns=["edge", *meta["states"], *meta["actions"]])
+                edge = table["edge"].combine_chunks()
+                states, actions = (np.stack([table[n].to_numpy() for n in meta[k]], 1) for k in ("states", "actions"))
+                if not (np.isfinite(states).all() and np.isfinite(actions).all()):
+                    raise damaged(path, "a state or action is not finite")
+                for code, name in enumerate(edge.dictionary.to_pylist()):
+                    left = missing.get(name, most)
+                    rows = np.flatnonzero(np.asarray(edge.indices) == code)[:left]
+                    if len(rows):
+                        parts.setdefault(name, []).append((states[rows], actions[rows]))
+                        missing[name] = None if left is None else left - len(rows)
     except KeyError as error:
-        raise damaged(path, f"column {error}") from None
-    if not (np.isfinite(states).all() and np.isfinite(actions).all()):
-        raise damaged(path, "a state or action is not finite")
+        raise damaged(path, f"no column or entry {error}") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise damaged(path, error) from None
     found = {}
-    for code, name in enumerate(names):
-        rows = np.flatnonzero(edge == code)[:most]
-        if len(rows):
-            found[name] = (states[rows], actions[rows])
+    for name in meta["edges"]:
+        if name in parts:
+            found[name] = (np.concatenate([s for s, _ in parts[name]]), np.concatenate([a for _, a in parts[name]]))
     return found, meta
+
+
+def _only_edge(file: Any, group: int) -> str:
+    """The edge of a row group, if its statistics show that it has only one."""
+    statistics = file.metadata.row_group(group).column(0).statistics
+    if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+        return ""
+    return str(statistics.min)
 
 
 def _category(codes: np.ndarray, names: tuple[str, ...]) -> Any:

@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     identity = {
         "method": args.method,
         "benchmark": name,
+        "specification": text,
         "family": family.name,
         "gap": args.gap,
         "seed": args.seed,

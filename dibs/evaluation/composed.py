@@ -28,7 +28,7 @@ CHUNK = 8  # indices rolled out together: enough to amortise numpy's overhead, f
 class Recorded:
     """Recorded rollouts of one index."""
 
-    states: Array  # (rollouts, time, dim), padded with the last state
+    states: Array  # (rollouts, time, dim); what follows the first `lengths` states means nothing
     lengths: Array  # (rollouts,): number of recorded states
 
 
@@ -96,7 +96,7 @@ def _roll_chunk(
         folded = network.fold(theta.astype(np.float32), scaling.center[edges], scaling.half[edges])
         if stage == 0:
             states = tasks.initial(uniforms)
-            path_states = np.empty((*shape, stages * horizon + 1, dim), dtype=np.float32)
+            path_states = np.zeros((*shape, stages * horizon + 1, dim), dtype=np.float32)
             path_states[:, :, 0] = states
             alive = tasks.target_distance(states) < 0.0
         else:

@@ -17,6 +17,7 @@ def count_template(
 ) -> dict[int, int]:
     """Satisfying rollouts per index of policies unrolled from a template and composed along its guard's path."""
     template = load_template(artefact)
+    template.check(family)
     spec = parse(text)
     edges = graph(spec)
     recorded = rollouts(

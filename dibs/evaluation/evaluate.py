@@ -11,7 +11,7 @@ import numpy as np
 
 from dibs.analysis.statistics import wilson
 from dibs.files import write_table
-from dibs.settings import STRICT
+from dibs.settings import STRICT, Count, Share
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class EvaluationSettings:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    rollouts: int = 1000
+    rollouts: Count = 1000
     """Rollouts per index."""
-    delta: float = 0.9
+    delta: Share = 0.9
     """A task is solved if its rate exceeds this."""
     beyond: bool = True
     """Also measure indices L + 1 … 2L, in a role of their own."""

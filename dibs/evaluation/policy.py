@@ -19,7 +19,7 @@ import numpy as np
 from dibs.envs import Array, check_array
 from dibs.errors import DibsError
 from dibs.families import Family, ground, load_family
-from dibs.files import read_tensors, write_tensors
+from dibs.files import damaged, read_tensors, write_tensors
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.spectrl import graph, parse
@@ -38,9 +38,10 @@ class Policy:
         network: Network,
         scaling: Scaling,  # of the path's edges
         actors: Array,  # (stages, size)
+        role: str = "unseen",  # or train
     ) -> None:
         self.family, self.specification, self.index, self.path = family, specification, index, path
-        self.network, self.scaling, self.actors = network, scaling, actors
+        self.network, self.scaling, self.actors, self.role = network, scaling, actors, role
         self._tasks = ground(family, [(index, name) for name in path])
         self._folded = network.fold(actors, scaling.center, scaling.half)
         self.stage = 0
@@ -74,12 +75,15 @@ class Policy:
 def policy_at(template: Template, family: Family, specification: str, index: int) -> Policy:
     """The composed policy of any index ≥ 0, from a template alone."""
     family.check_index(index, beyond=True)
+    template.check(family)
     path = template.path(graph(parse(specification)), index)
     rows = [template.edges.index(name) for name in path]
     actors = template.actors([index])[index][rows]
     if np.abs(actors).max() >= RUNAWAY:
         raise DibsError(f"index {index}: the template's parameters run away before it; it does not extend that far")
-    return Policy(family, specification, index, path, template.network, template.scaling.take(np.array(rows)), actors)
+    scaling = template.scaling.take(np.array(rows))
+    role = "train" if index in template.train else "unseen"
+    return Policy(family, specification, index, path, template.network, scaling, actors, role)
 
 
 def save_policy(path: Path, policy: Policy, provenance: dict[str, Any]) -> None:
@@ -91,6 +95,7 @@ def save_policy(path: Path, policy: Policy, provenance: dict[str, Any]) -> None:
             "kind": "policy",
             "index": policy.index,
             "path": list(policy.path),
+            "role": policy.role,
             "specification": policy.specification,
             "network": asdict(policy.network),
             "description": policy.family.model_dump(),
@@ -105,6 +110,13 @@ def load_policy(path: str | Path) -> Policy:
     if meta.get("kind") != "policy":
         raise DibsError(f"{path}: expected a policy, found a file of kind {meta.get('kind')!r}")
     network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
+    stages = len(meta["path"])
+    expected = {"actors": (stages, network.size)}
+    expected |= {name: (stages, network.inputs) for name in ("scaling_center", "scaling_half")}
+    for name, shape in expected.items():
+        if name not in tensors or tensors[name].shape != shape:
+            found = tensors[name].shape if name in tensors else "nothing"
+            raise damaged(path, f"{name}: expected shape {shape}, found {found}")
     return Policy(
         load_family(meta["description"]),
         meta["specification"],
@@ -113,4 +125,5 @@ def load_policy(path: str | Path) -> Policy:
         network,
         Scaling(tensors["scaling_center"], tensors["scaling_half"]),
         tensors["actors"],
+        meta["role"],
     )

@@ -62,7 +62,7 @@ def show(policy: Policy, runs: list[Episode], output: str | Path) -> None:
     else:
         from dibs.analysis.draw import Trajectory, figure_task, save
 
-        drawn = [Trajectory(policy.index, "unseen", run.states) for run in runs]
+        drawn = [Trajectory(policy.index, policy.role, run.states) for run in runs]
         save(figure_task(policy.family, parse(policy.specification), [policy.index], drawn), output)
 
 
@@ -81,7 +81,7 @@ def _record(policy: Policy, runs: list[Episode], output: str | Path) -> None:
     states = np.concatenate([run.states for run in runs])
     columns = {
         "index": np.full(len(states), policy.index),
-        "role": pa.array(["unseen"] * len(states)),
+        "role": pa.array([policy.role] * len(states)),
         "rollout": np.repeat(np.arange(len(runs)), lengths),
         "time": np.concatenate([np.arange(n) for n in lengths]),
     }

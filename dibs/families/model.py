@@ -80,7 +80,7 @@ class StartModel(Moving):
 class NetworkModel(_Strict):
     """The actor: a multilayer perceptron with a tanh output."""
 
-    hidden: list[Annotated[int, Field(gt=0)]]
+    hidden: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
     activation: Annotated[str, Field(pattern="^(tanh|relu)$")] = "tanh"
 
 
@@ -236,6 +236,10 @@ class Family(_Strict):
                 targets = [name for name, inside in conjuncts(edge.target) if inside]
                 for target in targets:
                     center = boxes[target].center
+                    if boxes[target].half_width.min() <= self.reward.depth:
+                        where = f"leaves nothing of {target} at index {index}, half-width {boxes[target].half_width.min():g}"
+                        yield f"reward.depth: {self.reward.depth:g} {where}"
+                        return
                     for name in avoided:
                         if boxes[name].contains(center[None])[0]:
                             yield f"regions.{target}: its centre lies inside {name}, to be avoided, at index {index}"

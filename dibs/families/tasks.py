@@ -104,7 +104,7 @@ class ReachAvoid:
                 clause = d if clause is None else np.maximum(clause, d)
             if clause is None:
                 continue
-            empty = ~self.safe_sign[:, k].any(axis=-1)  # this task has fewer clauses
+            empty = np.asarray(~self.safe_sign[:, k].any(axis=-1))  # this task has fewer clauses
             clause = np.where(_expand(empty, clause), np.inf, clause)
             worst = clause if worst is None else np.minimum(worst, clause)
         return worst

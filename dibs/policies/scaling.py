@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dibs.envs import Array
 from dibs.families import Family, reach_avoid
@@ -17,7 +18,7 @@ class Scaling:
     center: Array  # (edges, dim)
     half: Array  # (edges, dim)
 
-    def take(self, edges: Array) -> Scaling:
+    def take(self, edges: npt.NDArray[np.intp]) -> Scaling:
         return Scaling(self.center[edges], self.half[edges])
 
 
@@ -26,4 +27,6 @@ def edge_scaling(family: Family) -> Scaling:
     low, high = reach_avoid(family, [0, family.last_index]).extent()
     edges = len(family.edges)
     low, high = np.minimum(low[:edges], low[edges:]), np.maximum(high[:edges], high[edges:])
-    return Scaling(((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32))
+    half = (high - low) / 2
+    half = np.where(half > 1e-6, half, 1.0)  # a variable that nothing varies or constrains
+    return Scaling(((low + high) / 2).astype(np.float32), half.astype(np.float32))

@@ -16,7 +16,7 @@ import numpy as np
 from dibs.envs import Array
 from dibs.teachers.base import Learnt, Lesson
 from dibs.teachers.confidence import ConfidenceHead, candidate_losses
-from dibs.teachers.rollouts import draw, roll
+from dibs.teachers.rollouts import Rows, draw, roll
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
     curve: list[dict[str, float]] = []
     for iteration in range(settings.iterations + 1):
         if iteration % settings.check_every == 0:
-            sub = wide.take(active)
+            sub = wide.take(active.tolist())
             folded = network.fold(theta[active], center[active, 0], half[active, 0])[:, None]
             checked = roll(network, folded, sub, draw(sub, settings.check_rollouts, rng), lesson.depth)
             steps += checked.steps
@@ -102,7 +102,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
             if len(active) == 0 or iteration == settings.iterations:
                 break
 
-        sub = wide.take(active)
+        sub = wide.take(active.tolist())
         n = len(active)
         delta = rng.standard_normal((n, settings.directions, network.size), dtype=np.float32)
         spread = np.float32(settings.exploration) * delta
@@ -118,7 +118,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
         )
         steps += outcome.steps
         buffers.add(active // restarts, outcome)
-        scores = outcome.returns
+        scores: Array = outcome.returns
         if pull is not None:
             scores = scores - lesson.anchor * np.sum((candidates - pull[active, None]) ** 2, axis=-1)
         if lesson.confidence > 0.0 and buffers.ready(active // restarts):
@@ -126,7 +126,8 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
                 network, candidates, head.take(active), scaling, active // restarts, buffers, rng
             )
             if iteration % settings.check_every == 0:
-                head = head.refit(network, theta, scaling, restarts, buffers, rng)
+                fresh = head.take(active).refit(network, theta[active], scaling, active // restarts, buffers, rng)
+                head.weights[active] = fresh.weights
         plus, minus = scores[:, : settings.directions], scores[:, settings.directions :]
         order = np.argsort(-np.maximum(plus, minus), axis=1)[:, : settings.best]
         gain = np.take_along_axis(plus - minus, order, axis=1)
@@ -141,7 +142,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
     return Learnt(best_theta[pick], None, steps, iteration, curve)
 
 
-def _best_restart(success: Array, returns: Array, edges: int, restarts: int) -> Array:
+def _best_restart(success: Array, returns: Array, edges: int, restarts: int) -> Rows:
     """Row of the best restart per edge: by success, then by return."""
     rows = np.arange(edges * restarts).reshape(edges, restarts)
     keys = np.lexsort((returns.reshape(edges, restarts), success.reshape(edges, restarts)), axis=1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dibs.envs import Array
-from dibs.teachers.rollouts import Outcome
+from dibs.teachers.rollouts import Bools, Outcome, Rows
 
 KINDS = ("high", "low", "replay")
 
@@ -57,7 +57,7 @@ class StateBuffers:
     def __init__(self, edges: int, dim: int, rng: np.random.Generator, capacity: int = 10_000) -> None:
         self.edges = [{kind: Reservoir(capacity, dim, rng) for kind in KINDS} for _ in range(edges)]
 
-    def add(self, rows: Array, outcome: Outcome) -> None:
+    def add(self, rows: Rows, outcome: Outcome) -> None:
         """Offer the recorded episodes of an outcome; `rows` gives the edge of each of its tasks."""
         assert outcome.states is not None and outcome.lengths is not None and outcome.satisfied is not None
         times = np.arange(outcome.states.shape[0])[:, None]
@@ -65,13 +65,13 @@ class StateBuffers:
             valid = times < outcome.lengths[task]  # (time, rollouts)
             self.add_episodes(int(edge), outcome.states[:, task], valid, outcome.satisfied[task])
 
-    def add_episodes(self, edge: int, states: Array, valid: Array, satisfied: Array) -> None:
+    def add_episodes(self, edge: int, states: Array, valid: Bools, satisfied: Bools) -> None:
         """Offer episodes (time, rollouts, dim) of one edge."""
         buffers = self.edges[edge]
         buffers["high"].add(states[valid & satisfied])
         buffers["low"].add(states[valid & ~satisfied])
         buffers["replay"].add(states[valid])
 
-    def ready(self, rows: Array, least: int = 256) -> bool:
+    def ready(self, rows: Rows, least: int = 256) -> bool:
         """Whether every given edge has seen states of both qualities."""
         return all(len(self.edges[int(e)][kind]) >= least for e in set(map(int, rows)) for kind in ("high", "low"))

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if before is not None:
         path = args.previous or places.teacher(family.name, args.gap, before, args.seed)
         previous = load_teacher(Path(path))
-        check_previous(previous, family.name, before, args.seed, str(path))
+        check_previous(previous, family.name, args.gap, before, args.seed, str(path))
     label = f"teacher {family.name} gap {args.gap} index {args.index} seed {args.seed}"
     teacher, buffers, seconds = train_teacher(
         family, args.gap, args.index, args.seed, previous, settings, reporter(args, label)
@@ -57,19 +57,19 @@ def run(args: argparse.Namespace) -> int:
     for name, edge in teacher.metrics["edges"].items():
         drift = "" if edge["drift"] is None else f"  drift {edge['drift']:.2f}"
         accuracy = edge["confidence"]["accuracy"] if edge["confidence"] else float("nan")
-        failed = "" if edge["success"] > 0.9 else "  FAILED"
+        failed = "  FAILED" if name in teacher.metrics["failed"] else ""
         print(f"{label}: {name}  success {edge['success']:.3f}{drift}  confidence {accuracy:.2f}{failed}")
     print(f"{label}: {teacher.metrics['steps']} steps in {seconds:.1f} s → {output}")
     return 0
 
 
-def check_previous(previous: Any, family: str, index: int, seed: int, path: str) -> None:
-    """Refuse a predecessor that belongs to another family, index or seed."""
+def check_previous(previous: Any, family: str, gap: int, index: int, seed: int, path: str) -> None:
+    """Refuse a teacher that belongs to another family, gap, index or seed; that of index 0 serves all gaps."""
     from dibs.errors import DibsError
 
-    found = (previous.family, previous.index, previous.seed)
-    if found != (family, index, seed):
+    found = (previous.family, previous.gap, previous.index, previous.seed)
+    if found != (family, gap if index else previous.gap, index, seed):
         raise DibsError(
-            f"{path}: expected the teacher of {family} index {index} seed {seed}, "
-            f"found that of {found[0]} index {found[1]} seed {found[2]}"
+            f"{path}: expected the teacher of {family} gap {gap} index {index} seed {seed}, "
+            f"found that of {found[0]} gap {found[1]} index {found[2]} seed {found[3]}"
         )

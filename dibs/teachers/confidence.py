@@ -14,6 +14,7 @@ from dibs.envs import Array
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.rollouts import Rows
 
 RIDGE = 1e-3  # keeps Newton's method well-posed when the classes are separable
 HELD_OUT = 0.2
@@ -29,7 +30,7 @@ class ConfidenceHead:
     def zeros(cls, edges: int, features: int) -> ConfidenceHead:
         return cls(np.zeros((edges, features + 1), dtype=np.float32))
 
-    def take(self, rows: Array) -> ConfidenceHead:
+    def take(self, rows: Rows) -> ConfidenceHead:
         return ConfidenceHead(self.weights[rows])
 
     def logits(self, features: Array) -> Array:
@@ -45,13 +46,12 @@ class ConfidenceHead:
         network: Network,
         theta: Array,
         scaling: Scaling,
-        restarts: int,
+        edges: Rows,
         buffers: StateBuffers,
         rng: np.random.Generator,
         sample: int = 256,
     ) -> ConfidenceHead:
-        """Newton steps on fresh samples of the buffers, for the current trunks theta (edges · restarts, size)."""
-        edges = np.arange(len(theta)) // restarts
+        """Newton steps on fresh samples of the buffers, for the current trunks theta (rows, size) of `edges`."""
         high, low = (_sample(buffers, edges, kind, sample, rng) for kind in ("high", "low"))
         x = np.concatenate([high, low], axis=1)
         local = scaling.take(edges)
@@ -104,7 +104,7 @@ def candidate_losses(
     candidates: Array,
     head: ConfidenceHead,
     scaling: Scaling,
-    edges: Array,
+    edges: Rows,
     buffers: StateBuffers,
     rng: np.random.Generator,
     sample: int = 32,
@@ -120,7 +120,7 @@ def candidate_losses(
     return np.asarray(losses)
 
 
-def _sample(buffers: StateBuffers, edges: Array, kind: str, count: int, rng: np.random.Generator) -> Array:
+def _sample(buffers: StateBuffers, edges: Rows, kind: str, count: int, rng: np.random.Generator) -> Array:
     views = {int(e): buffers.edges[int(e)][kind].view() for e in set(map(int, edges))}
     return np.stack([views[int(e)][rng.integers(len(views[int(e)]), size=count)] for e in edges])
 

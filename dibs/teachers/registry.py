@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dibs.errors import unknown
+from dibs.settings import parse_settings
 from dibs.teachers.base import Learnt, Lesson
 
 SB3 = ("a2c", "ddpg", "sac", "td3")
@@ -37,7 +38,7 @@ def train_with(algorithm: str, lesson: Lesson, overrides: Mapping[str, Any]) -> 
     for key in overrides:
         if key not in known:
             raise unknown(f"setting of {algorithm}", key, known)
-    settings = kind(**overrides)
+    settings = parse_settings(kind, overrides, f"teachers.options ({algorithm})")
     if algorithm == "ars":
         from dibs.teachers import ars
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dibs.envs import Array, sample_noise
 from dibs.families import ReachAvoid
 from dibs.policies.network import Network
+
+Rows = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +31,8 @@ class Outcome:
     success: Array  # (tasks, candidates): share of rollouts that reached the target and stayed safe
     steps: int  # environment steps taken, not counting those after an episode's end
     states: Array | None = None  # (horizon + 1, tasks, rollouts, dim) of the recorded candidate
-    lengths: Array | None = None  # (tasks, rollouts): states up to and including the last one
-    satisfied: Array | None = None  # (tasks, rollouts) bool
+    lengths: Rows | None = None  # (tasks, rollouts): states up to and including the last one
+    satisfied: Bools | None = None  # (tasks, rollouts)
 
 
 def draw(tasks: ReachAvoid, rollouts: int, rng: np.random.Generator) -> Draws:
@@ -57,7 +61,7 @@ def roll(
     safe = np.ones(shape, dtype=bool)
     returns = np.zeros(shape, dtype=np.float32)
     kept = [states[:, record]] if record is not None else []
-    lengths = np.ones((n_tasks, shape[2]), dtype=np.int32)
+    lengths = np.ones((n_tasks, shape[2]), dtype=np.intp)
     steps = 0
     for noise in draws.noise:
         running = int(np.count_nonzero(alive))
@@ -72,13 +76,9 @@ def roll(
         if record is not None:
             kept.append(states[:, record])
             lengths += alive[:, record]
-        alive &= distance < depth
+        alive &= ~(distance >= depth)  # a NaN has not arrived
     success = safe & ~alive
-    recorded = {}
-    if record is not None:
-        recorded = {
-            "states": np.stack(kept),
-            "lengths": lengths,
-            "satisfied": success[:, record],
-        }
-    return Outcome(returns.mean(axis=-1), success.mean(axis=-1), steps, **recorded)
+    mean_return, rate = returns.mean(axis=-1), success.mean(axis=-1)
+    if record is None:
+        return Outcome(mean_return, rate, steps)
+    return Outcome(mean_return, rate, steps, np.stack(kept), lengths, success[:, record])

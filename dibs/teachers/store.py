@@ -65,13 +65,14 @@ def load_teacher(path: str | Path) -> Teacher:
     expected = {
         "actor": (len(meta["edges"]), network.size),
         "head": (len(meta["edges"]), network.hidden[-1] + 1),
+        "scaling_center": (len(meta["edges"]), network.inputs),
+        "scaling_half": (len(meta["edges"]), network.inputs),
     }
     for name, shape in expected.items():
         if name not in tensors or tensors[name].shape != shape:
             found = tensors[name].shape if name in tensors else "nothing"
             raise damaged(path, f"{name}: expected shape {shape}, found {found}")
-    metrics_file = paths.metrics(Path(path))
-    metrics = read_json(metrics_file)["metrics"] if metrics_file.exists() else {}
+    metrics = read_json(paths.metrics(Path(path)))["metrics"]
     return Teacher(
         meta["family"],
         meta["gap"],

@@ -16,12 +16,15 @@ from dibs.families import Family, ReachAvoid, reach_avoid
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling, edge_scaling
 from dibs.seeding import stream, torch_seed
-from dibs.settings import STRICT
+from dibs.settings import STRICT, Count, Share, Weight
 from dibs.teachers.base import Lesson
 from dibs.teachers.buffers import Reservoir, StateBuffers
 from dibs.teachers.confidence import HELD_OUT, ConfidenceHead, fit_logistic, report
 from dibs.teachers.registry import train_with
 from dibs.teachers.rollouts import Draws, draw, roll
+
+
+SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
 
 
 @dataclass(frozen=True)
@@ -30,23 +33,23 @@ class TeacherSettings:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    cross_index: float = 1e-3
+    cross_index: Weight = 1e-3
     """λ_x: weight of ‖θ − θ_prev‖²; 0 trains teachers independently of the previous one's position."""
-    confidence: float = 0.1
+    confidence: Weight = 0.1
     """λ_conf: weight of the confidence loss in the joint objective."""
-    threshold: float = 0.7
+    threshold: Share = 0.7
     """τ_c, for the report of what the filter would keep."""
     warm_start: bool = True
     """Start from the previous teacher's weights; with cross_index = 0 and no warm start, from scratch."""
-    capacity: int = 10_000
+    capacity: Count = 10_000
     """States kept in each buffer of each edge."""
-    probes: int = 400
+    probes: Count = 400
     """Rollouts from randomised resets per edge, to show the head where the teacher fails."""
     relabel: bool = True
     """Before the head's last fit, call a state high-quality if the converged teacher succeeds from it."""
-    rollouts: int = 1000
+    rollouts: Count = 1000
     """Rollouts for the reported success."""
-    require: float = 0.0
+    require: Share = 0.0
     """Smallest success per edge below which training is an error."""
     algorithm: str = ""
     """RL algorithm; empty: the family's."""
@@ -59,7 +62,7 @@ class Teacher:
     """A trained teacher of one index: one actor and one confidence head per edge."""
 
     family: str
-    gap: int
+    gap: int  # 0 at index 0, whose teacher serves all gaps
     index: int
     seed: int
     edges: tuple[str, ...]
@@ -100,6 +103,9 @@ def train_teacher(
     edges, dim = len(family.edges), len(family.dynamics.state_names)
     network = network_of(family)
     scaling = edge_scaling(family)
+    names = tuple(edge.name for edge in family.edges)
+    if previous is not None:
+        _check_kin(previous, names, network, scaling)
     tasks = reach_avoid(family, [index])
     buffers = StateBuffers(edges, dim, rng, settings.capacity)
     algorithm = settings.algorithm or family.teacher
@@ -127,8 +133,9 @@ def train_teacher(
     folded = network.fold(actor, scaling.center, scaling.half)[:, None]
     probed = roll(network, folded, tasks, random_resets(tasks, settings.probes, rng), record=0)
     buffers.add(np.arange(edges), probed)
+    steps = learnt.steps + probed.steps
     if settings.relabel:
-        relabel(network, folded, tasks, buffers, rng)
+        steps += relabel(network, folded, tasks, buffers, rng)
     head, reports = _confidence(network, actor, scaling, buffers, learnt.head, settings.threshold)
     outcome = roll(network, folded, tasks, draw(tasks, settings.rollouts, rng))
     success = outcome.success[:, 0]
@@ -148,13 +155,16 @@ def train_teacher(
             for e, edge in enumerate(family.edges)
         },
         "success": success.min(),
-        "steps": learnt.steps,
+        "failed": [name for name, rate in zip(names, success, strict=True) if rate <= SOLVED],
+        "steps": steps + outcome.steps,
         "iterations": learnt.iterations,
         "drift": None if drift is None else float(np.mean(drift)),
         "curve": learnt.curve,
     }
-    names = tuple(edge.name for edge in family.edges)
-    teacher = Teacher(family.name, gap, index, seed, names, network, scaling, actor, head, metrics, asdict(settings))
+    kept_gap = 0 if index == 0 else gap
+    teacher = Teacher(
+        family.name, kept_gap, index, seed, names, network, scaling, actor, head, metrics, asdict(settings)
+    )
     worst = int(success.argmin())
     if success[worst] < settings.require:
         raise DibsError(
@@ -162,6 +172,17 @@ def train_teacher(
             f"rollouts, below teachers.require = {settings.require}; train longer (teachers.options) or lower it"
         )
     return teacher, buffers, time.perf_counter() - began
+
+
+def _check_kin(previous: Teacher, names: tuple[str, ...], network: Network, scaling: Scaling) -> None:
+    """Refuse a predecessor of another shape: its weights would not mean the same thing here."""
+    same = (previous.edges, previous.network) == (names, network)
+    pairs = ((previous.scaling.center, scaling.center), (previous.scaling.half, scaling.half))
+    if not same or not all(np.array_equal(a, b) for a, b in pairs):
+        raise DibsError(
+            f"the teacher of {previous.family} index {previous.index} was trained with other edges, another network or "
+            "other regions than the family now has; train it again first"
+        )
 
 
 def network_of(family: Family) -> Network:
@@ -184,10 +205,10 @@ def random_resets(tasks: ReachAvoid, count: int, rng: np.random.Generator) -> Dr
     return Draws(tasks.allowed(states.astype(np.float32)), draws.noise)
 
 
-def relabel(
-    network: Network, folded: Array, tasks: ReachAvoid, buffers: StateBuffers, rng: np.random.Generator
-) -> None:
+def relabel(network: Network, folded: Array, tasks: ReachAvoid, buffers: StateBuffers, rng: np.random.Generator) -> int:
     """Sort the states of both quality buffers anew, by whether the converged teacher succeeds from them.
+
+    Returns the environment steps that took.
 
     While a teacher trains, one and the same state lies in failed and in satisfying rollouts, and a head
     trained on both learns nothing. High quality means that the *converged* teacher knows what to do there.
@@ -196,13 +217,14 @@ def relabel(
     count = max(len(v) for v in views)
     starts = np.stack([v[np.arange(count) % len(v)] for v in views])
     draws = Draws(starts, draw(tasks, count, rng).noise)
-    satisfied = roll(network, folded, tasks, draws, record=0).satisfied
-    assert satisfied is not None
-    for edge, view, good in zip(buffers.edges, views, satisfied, strict=True):
+    outcome = roll(network, folded, tasks, draws, record=0)
+    assert outcome.satisfied is not None
+    for edge, view, good in zip(buffers.edges, views, outcome.satisfied, strict=True):
         for kind, chosen in (("high", good[: len(view)]), ("low", ~good[: len(view)])):
             fresh = Reservoir(edge[kind].capacity, edge[kind].dim, rng)
             fresh.add(view[chosen])
             edge[kind] = fresh
+    return outcome.steps
 
 
 def _confidence(

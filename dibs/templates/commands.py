@@ -7,7 +7,7 @@ from typing import Any
 
 from dibs.arguments import add_run, layout, provenance, reporter
 
-DEFAULTS = {"dibs": {}, "dibs-plus": {"prior": 1e-3}}
+DEFAULTS: dict[str, dict[str, Any]] = {"dibs": {}, "dibs-plus": {"select": True}}
 """Methods of the template stage and what sets each apart from the paper's objective."""
 
 
@@ -17,7 +17,7 @@ def register(subparsers: Any) -> None:
         "fit",
         help="fit the template to the datasets of all training indices (Stage II)",
         description="Fit one polynomial per edge by behavioural cloning through its unrolling. Method dibs is the "
-        "paper's objective; dibs-plus adds a weak prior towards the identity.",
+        "paper's objective; dibs-plus adds weak priors, chosen by leaving training indices out.",
     )
     add_run(parser)
     parser.add_argument("--method", choices=sorted(DEFAULTS), default="dibs", help="objective (default: dibs)")
@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from dibs.settings import parse_settings, values_of
     from dibs.teachers.store import load_teacher
     from dibs.templates.fit import FitSettings, fit
+    from dibs.templates.select import select
     from dibs.templates.template import assemble, gather, save_template
 
     family = get_family(args.family)
@@ -46,13 +47,10 @@ def run(args: argparse.Namespace) -> int:
     files = [places.dataset(family.name, args.gap, i, args.seed) for i in train]
     data, records = gather(teachers, files, settings)
     label = f"{args.method} {family.name} gap {args.gap} seed {args.seed}"
-    result = fit(
-        data,
-        teachers[0].network,
-        settings,
-        stream("template", family.name, args.gap, args.seed),
-        reporter(args, label),
-    )
+    rng = stream("template", family.name, args.gap, args.seed)
+    network, progress = teachers[0].network, reporter(args, label)
+    choice = select(family, data, network, teachers[0].scaling, settings, rng, progress) if settings.select else None
+    result = fit(data, network, settings, rng, progress, choice.priors if choice else None)
     output = Path(args.output or places.template(args.method, family.name, args.gap, args.seed))
     template = assemble(args.method, teachers, data, records, result)
     write_json(
@@ -61,12 +59,17 @@ def run(args: argparse.Namespace) -> int:
             "edges": dict(zip(template.edges, result.loss, strict=True)),
             "per_index": dict(zip(template.edges, result.per_index, strict=True)),
             "train": train,
+            "chosen": dict(zip(template.edges, choice.chosen, strict=True)) if choice else None,
             "steps": result.steps,
             "curve": result.curve,
         },
     )
     write_json(timing(output), {"seconds": result.seconds})
-    save_template(output, template, provenance(family, settings, "dibs.templates.fit", "dibs.templates.template"))
+    save_template(
+        output,
+        template,
+        provenance(family, settings, "dibs.templates.fit", "dibs.templates.select", "dibs.templates.template"),
+    )
     for name, loss in zip(template.edges, result.loss, strict=True):
         print(f"{label}: {name}  loss {loss:.5f}")
     print(f"{label}: {result.steps} steps in {result.seconds:.1f} s → {output}")

@@ -7,8 +7,11 @@ identity + z / scale with scale the number of unrolled steps, so that a step of 
 the *last* policy, not κ, by about that rate; gradients are clipped per template; an edge whose loss runs away
 goes back to its best iterate at half the rate; the best iterate is what is returned.
 
-`dibs-plus` adds a weak prior towards κ_1 = 1 (settings.prior), which decides what no data says: how a policy
-travels between two training indices.
+`dibs-plus` adds two weak priors, which decide what no data says: how a policy travels between two training
+indices. One pulls κ_1 towards 1 (settings.prior), so that policies move evenly; the other pulls the movement
+κ_0 towards 0 (settings.movement), so that as little moves as the data allow, optionally but for the biases of
+the first layer, which are what has to move when a task moves in its input space. `dibs.templates.select`
+chooses between them on training indices alone.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from dibs.settings import STRICT
 from dibs.templates.polynomial import identity, unroll, unroll_gradient
 
 Rows = npt.NDArray[np.intp]
+LOOK = 2048  # rows per edge and index on which the loss is looked at
 LARGEST = 50.0  # how much larger than the base's a template's parameters may grow
 
 
@@ -44,7 +48,7 @@ class FitSettings:
     batch: int = 512
     """States per training index, edge and step."""
     check_every: int = 50
-    """Steps between two looks at the loss on held states."""
+    """Steps between two looks at the loss on the first rows of the data."""
     patience: int = 2
     """Looks without progress after which an edge's rate is halved."""
     progress: float = 0.02
@@ -56,7 +60,13 @@ class FitSettings:
     clip: float = 10.0
     """Largest gradient norm per template."""
     prior: float = 0.0
-    """Weight of the prior towards κ_1 = 1: 0 is the paper's objective."""
+    """Weight of the prior towards κ_1 = 1 (and higher κ_r = 0): 0 is the paper's objective."""
+    movement: float = 0.0
+    """Weight of the prior towards κ_0 = 0: 0 is the paper's objective."""
+    free_biases: bool = False
+    """Leave the first layer's biases out of the movement prior."""
+    select: bool = False
+    """Choose both priors per edge by leaving training indices out, instead of taking them as given."""
     samples: int = 20_000
     """Most rows of a dataset that are held in memory per edge and index."""
 
@@ -78,11 +88,28 @@ class Fit:
     """A fitted template."""
 
     kappa: Array  # (degree + 1, edges, size)
-    loss: Array  # (edges,): the paper's loss at the best iterate, on held states
+    loss: Array  # (edges,): the paper's loss at the best iterate, on the first rows of the data; no prior in it
     per_index: Array  # (edges, n): its terms
     steps: int
     seconds: float
     curve: list[list[float]]  # per look: step, then the loss of each edge
+
+
+@dataclass(frozen=True, eq=False)
+class Priors:
+    """Weights of the two priors for every edge."""
+
+    identity: Array  # (edges,): on κ_1 − 1 and higher powers
+    movement: Array  # (edges, size): on κ_0
+
+    @classmethod
+    def uniform(cls, network: Network, edges: int, prior: float, movement: float, free_biases: bool) -> Priors:
+        """The same weights for all edges."""
+        weights = np.full(network.size, movement)
+        if free_biases:
+            first = network.inputs * network.sizes[1]
+            weights[first : first + network.sizes[1]] = 0.0
+        return cls(np.full(edges, prior), np.tile(weights, (edges, 1)))
 
 
 def fit(
@@ -91,10 +118,13 @@ def fit(
     settings: FitSettings,
     rng: np.random.Generator,
     progress: Callable[[str], None] | None = None,
+    priors: Priors | None = None,
 ) -> Fit:
-    """Fit one template per edge, all edges in one array program."""
+    """Fit one template per edge, all edges in one array program; `priors` overrules the settings' own."""
     began = time.perf_counter()
-    objective = _Objective(data, network, settings)
+    if priors is None:
+        priors = Priors.uniform(network, len(data.base), settings.prior, settings.movement, settings.free_biases)
+    objective = _Objective(data, network, settings, priors)
     search = _Annealed(objective.zeros(), settings)
     batches = _Batches(data.states.shape[2], settings.batch, rng)
     curve: list[list[float]] = []
@@ -114,20 +144,23 @@ def fit(
         search.step(moving, objective.gradient(search.z, moving, batches.next()))
     kappa = objective.kappa(search.best_z)
     per_index = objective.per_index(search.best_z)
-    if not np.isfinite(kappa).all() or not np.isfinite(per_index[data.present]).all():
+    looks = np.array(curve)[1:, 1:]  # after the first step
+    lost = len(looks) > 0 and not np.isfinite(looks).any(axis=0).all()  # an edge that was never sane again
+    if lost or not np.isfinite(kappa).all() or not np.isfinite(per_index[data.present]).all():
         raise DibsError(
             f"the fit diverged (degree {settings.degree}, {objective.length} unrolled steps); "
             "use a smaller rate (templates.rate) or a lower degree (templates.degree)"
         )
     seconds = time.perf_counter() - began
-    return Fit(kappa, search.best, np.where(data.present, per_index, np.nan), step, seconds, curve)
+    per_index = np.where(data.present, per_index, np.nan)
+    return Fit(kappa, np.nansum(per_index, axis=1), per_index, step, seconds, curve)
 
 
 class _Objective:
     """The loss and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""
 
-    def __init__(self, data: Supervision, network: Network, settings: FitSettings) -> None:
-        self.data, self.network, self.settings = data, network, settings
+    def __init__(self, data: Supervision, network: Network, settings: FitSettings, priors: Priors) -> None:
+        self.data, self.network, self.priors = data, network, priors
         self.ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
         self.length = int(self.ahead.max())
         self.base = data.base.astype(np.float64)
@@ -144,8 +177,8 @@ class _Objective:
         return np.asarray(self.start + z / self.scale)
 
     def per_index(self, z: Array) -> Array:
-        """Mean squared error (edges, n) of every unrolled policy on held states."""
-        held = slice(0, 2048)
+        """Mean squared error (edges, n) of every unrolled policy on the first rows, the same at every look."""
+        held = slice(0, LOOK)
         with np.errstate(over="ignore", invalid="ignore"):
             policies = unroll(self.kappa(z), self.base, self.length)
             theta = policies[self.ahead, np.arange(len(self.base))[:, None]].astype(np.float32)
@@ -160,7 +193,8 @@ class _Objective:
     def value(self, z: Array) -> Array:
         """The minimised loss (edges,)."""
         loss = np.where(self.data.present, self.per_index(z), 0.0).sum(axis=1)
-        return np.asarray(loss + self.settings.prior * np.sum(z[1:] ** 2, axis=(0, 2)))
+        loss = loss + self.priors.identity * np.sum(z[1:] ** 2, axis=(0, 2))
+        return np.asarray(loss + np.sum(self.priors.movement * z[0] ** 2, axis=1))
 
     def gradient(self, z: Array, edges: Rows, rows: slice) -> Array:
         """Gradient (degree + 1, chosen edges, size) on a minibatch."""
@@ -177,7 +211,8 @@ class _Objective:
             at = np.zeros(policies.shape)
             np.add.at(at, (ahead, column), np.where(self.data.present[chosen][..., None], grad, 0.0))
             grad_z = unroll_gradient(kappa, policies, at) / self.scale[:, chosen]
-        grad_z[1:] += 2.0 * self.settings.prior * z[1:, chosen]
+        grad_z[1:] += 2.0 * self.priors.identity[chosen][:, None] * z[1:, chosen]
+        grad_z[0] += 2.0 * self.priors.movement[chosen] * z[0, chosen]
         return np.asarray(grad_z)
 
 
@@ -230,11 +265,14 @@ class _Batches:
     """Slices of the rows in turn; datasets are in random order, so a slice is a random minibatch."""
 
     def __init__(self, rows: int, size: int, rng: np.random.Generator) -> None:
-        self.slices = [slice(i, i + size) for i in range(0, max(rows - size + 1, 1), size)]
-        self.rng = rng
-        self.order: list[int] = []
+        self.rows, self.size, self.rng = rows, size, rng
+        self.order: list[slice] = []
 
     def next(self) -> slice:
         if not self.order:
-            self.order = self.rng.permutation(len(self.slices)).tolist()
-        return self.slices[self.order.pop()]
+            # What does not fill a slice is left out at either end, another part of it in every round.
+            count = max(self.rows // self.size, 1)
+            first = int(self.rng.integers(max(self.rows - count * self.size, 0) + 1))
+            starts = first + self.size * self.rng.permutation(count)
+            self.order = [slice(int(at), int(at) + self.size) for at in starts]
+        return self.order.pop()

@@ -14,6 +14,7 @@ import numpy as np
 from dibs.datasets.store import load_dataset
 from dibs.envs import Array
 from dibs.errors import DibsError
+from dibs.families import Family
 from dibs.files import damaged, read_tensors, write_tensors
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
@@ -57,8 +58,18 @@ class Template:
             # An edge whose teachers start later has no policy before: its first one stands in.
             ahead = np.maximum(index - self.base_index, 0)
             # A polynomial may run away beyond its last training index; what is left is a policy that fails.
-            chosen[index] = np.nan_to_num(policies[ahead, edges], nan=0.0).clip(-RUNAWAY, RUNAWAY).astype(np.float32)
+            actors = np.nan_to_num(policies[ahead, edges], nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY)
+            chosen[index] = actors.astype(np.float32)
         return chosen
+
+    def check(self, family: Family) -> None:
+        """Refuse a family whose edges are not those that the template was fitted to."""
+        edges = tuple(edge.name for edge in family.edges)
+        if (self.family, self.edges) != (family.name, edges):
+            raise DibsError(
+                f"template of {self.family} with edges {', '.join(self.edges)}: does not fit {family.name} with edges "
+                f"{', '.join(edges)}; fit it again"
+            )
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
         """The path that the guard takes at `index`."""
@@ -73,12 +84,16 @@ def gather(
     indices = np.array([t.index for t in teachers])
     loaded = [load_dataset(path, settings.samples) for path in dataset_files]
     for path, teacher, (_, meta) in zip(dataset_files, teachers, loaded, strict=True):
-        found, wanted = (
-            (meta["index"], meta["seed"], meta["family"]),
-            (teacher.index, teacher.seed, teacher.family),
-        )
+        keys = ("family", "gap", "index", "seed")
+        found, wanted = {k: meta[k] for k in keys}, {k: getattr(teacher, k) for k in keys}
         if found != wanted:
-            raise DibsError(f"{path}: expected the dataset of {wanted}, found that of {found}")
+            raise DibsError(f"{path}: expected the dataset of {wanted}, found that of {found}; build it again")
+        kin = teacher.edges == edges and teacher.network == first.network
+        if not kin or not np.array_equal(teacher.scaling.half, first.scaling.half):
+            raise DibsError(
+                f"teachers of {teacher.family}: those of index {teacher.index} and {first.index} have different edges, "
+                "networks or scalings; train them all with the same family description"
+            )
     present = np.array([[name in data for data, _ in loaded] for name in edges])
     rows = min((len(s) for data, _ in loaded for s, _ in data.values()), default=0)
     for e, name in enumerate(edges):
@@ -166,6 +181,9 @@ def load_template(path: str | Path) -> Template:
         raise DibsError(f"{path}: expected a template, found a file of kind {meta.get('kind')!r}")
     network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
     shape = (len(meta["edges"]), network.size)
+    for name in ("kappa", "base", "base_index", "scaling_center", "scaling_half"):
+        if name not in tensors:
+            raise damaged(path, f"no tensor {name}")
     if tensors["base"].shape != shape or tensors["kappa"].shape[1:] != shape:
         raise damaged(path, f"expected {shape} parameters, found {tensors['base'].shape}, {tensors['kappa'].shape}")
     return Template(

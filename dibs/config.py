@@ -1,0 +1,491 @@
+"""The workflow's config as a typed model: what is made, from which splits, with which settings of each stage.
+
+A config is a mapping (`config.yaml`, an overlay from `config/` merged over it). Every stage's section has the
+keys of that stage's settings dataclass, so a setting has one name in config, command line and code.
+`parse_config` tells everything that is wrong in one message. Nothing heavy is imported here: each remote job
+of the workflow parses the config again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, ValidationError, WithJsonSchema
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from dibs.baselines.registry import BASELINES, trainable
+from dibs.datasets.build import DatasetSettings
+from dibs.errors import DibsError, unknown
+from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.evaluation.methods import METHODS
+from dibs.families import Family, families, get_family
+from dibs.settings import parse_settings
+from dibs.teachers.registry import ALGORITHMS, settings_of
+from dibs.teachers.train import TeacherSettings
+from dibs.templates.commands import DEFAULTS as TEMPLATE_METHODS
+from dibs.templates.fit import FitSettings
+
+Location = tuple[int | str, ...]
+Overrides = dict[str, Any]
+
+PAPER = (
+    "car2d-reach-k*",
+    "car2d-reach-obs-k*",
+    "simpledrone-reach-k*",
+    "droneattitude-reach-k*",
+    "car2d-choice-l*",
+    "reacher-*",
+)
+"""The paper's 34 benchmarks."""
+
+
+# --- the model -------------------------------------------------------------------------------------------
+
+
+class _Like:
+    """A mapping with keys and types of a settings dataclass, all optional, that stays the mapping it was."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def check(value: Any, validate: Callable[[Any], Any]) -> Overrides:
+            validate(value)
+            return dict(value)
+
+        return core_schema.no_info_wrap_validator_function(check, handler.generate_schema(self.kind))
+
+
+def _from_count(value: Any) -> Any:
+    """A number of seeds stands for 0, 1, …"""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("expected a count ≥ 1 or a list of seeds")
+    return list(range(value))
+
+
+Seeds = Annotated[
+    list[int],
+    BeforeValidator(_from_count),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}}]}),
+]
+
+
+@dataclass(frozen=True)
+class Teachers(TeacherSettings):
+    """Stage I: settings of all teachers, and where some of them differ."""
+
+    algorithms: dict[str, Overrides] = field(default_factory=dict)
+    """Options by algorithm (ars, ppo, …), for all families trained with it."""
+    families: dict[str, Annotated[Overrides, _Like(TeacherSettings)]] = field(default_factory=dict)
+    """Settings that differ, by family name or pattern; of several that match, the later wins."""
+
+
+@dataclass(frozen=True)
+class Datasets(DatasetSettings):
+    """Datasets: settings of all, and where some of them differ."""
+
+    families: dict[str, Annotated[Overrides, _Like(DatasetSettings)]] = field(default_factory=dict)
+    """Settings that differ, by family name or pattern; of several that match, the later wins."""
+
+
+@dataclass(frozen=True)
+class Templates(FitSettings):
+    """Stage II: settings of all fits, and where some of them differ."""
+
+    families: dict[str, Annotated[Overrides, _Like(FitSettings)]] = field(default_factory=dict)
+    """Settings that differ, by family name or pattern; of several that match, the later wins."""
+    methods: dict[str, Annotated[Overrides, _Like(FitSettings)]] = field(default_factory=dict)
+    """Settings that differ by method (dibs, dibs-plus); they win over those by family."""
+
+
+class Config(BaseModel):
+    """Everything that decides what the workflow makes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, title="DIBS config")
+
+    results: str = "results"
+    """Root of everything that is written."""
+    seeds: Seeds = list(range(10))
+    """How many seeds (n stands for 0 … n−1), or a list of them."""
+    benchmarks: list[str] = list(PAPER)
+    """What is evaluated: ids or patterns (`car2d-reach-k*`) of `dibs benchmarks`, or family files (`mine.yaml`,
+    `mine.yaml:ID`)."""
+    gaps: list[int] | None = None
+    """Spacings of the training indices; each family takes those that divide its L. null: each family's own list."""
+    methods: list[str] = [*TEMPLATE_METHODS, *trainable()]
+    """What is compared: names in the registry `dibs/evaluation/methods.py`."""
+    teachers: Teachers = Teachers()
+    """Stage I."""
+    datasets: Datasets = Datasets()
+    """The labelled, filtered datasets between the stages."""
+    templates: Templates = Templates()
+    """Stage II."""
+    baselines: dict[str, Overrides] = {}
+    """Settings of the methods compared with, by method."""
+    evaluation: EvaluationSettings = EvaluationSettings()
+    """How every method is measured."""
+
+    # --- what it stands for --------------------------------------------------------------------------
+
+    @cached_property
+    def chosen(self) -> dict[str, Benchmark]:
+        """The benchmarks by id, in the order of the config."""
+        return {b.id: b for entry in self.benchmarks for b in find_benchmarks(entry)}
+
+    @cached_property
+    def families(self) -> dict[str, Family]:
+        """The families that are trained, by name."""
+        return {b.family.name: b.family for b in self.chosen.values()}
+
+    def gaps_of(self, family: Family) -> tuple[int, ...]:
+        """The gaps at which a family is trained."""
+        wanted = family.gaps if self.gaps is None else [g for g in self.gaps if family.last_index % g == 0]
+        return tuple(dict.fromkeys(wanted))
+
+    def teacher_settings(self, family: Family) -> TeacherSettings:
+        """Settings of a family's teachers, the options of their algorithm included."""
+        values = _general(self.teachers, TeacherSettings)
+        options = dict(values["options"])
+        for override in _matching(self.teachers.families, family.name):
+            values |= override
+            options |= override.get("options", {})
+        algorithm = values["algorithm"] or family.teacher
+        options = {**self.teachers.algorithms.get(algorithm, {}), **options}
+        values["options"] = _checked_options(algorithm, options) if options else {}
+        return parse_settings(TeacherSettings, values, "teachers")
+
+    def dataset_settings(self, family: Family) -> DatasetSettings:
+        """Settings of a family's datasets."""
+        values = _general(self.datasets, DatasetSettings)
+        for override in _matching(self.datasets.families, family.name):
+            values |= override
+        return parse_settings(DatasetSettings, values, "datasets")
+
+    def template_settings(self, method: str, family: Family) -> FitSettings:
+        """Settings of a method's fit to a family; what sets the method apart wins over what holds for all."""
+        values = _general(self.templates, FitSettings)
+        for override in _matching(self.templates.families, family.name):
+            values |= override
+        values |= {**TEMPLATE_METHODS[method], **self.templates.methods.get(method, {})}
+        return parse_settings(FitSettings, values, "templates")
+
+    def baseline_settings(self, method: str) -> Any:
+        """Settings of a method that DIBS is compared with."""
+        return parse_settings(BASELINES[method].settings, self.baselines.get(method), f"baselines.{method}")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark and how the command line is told which one is meant."""
+
+    id: str
+    family: Family
+    source: str
+    """The benchmark: its id, or FILE.yaml:ID."""
+    family_source: str
+    """Its family: a name, or FILE.yaml."""
+
+
+def difference(settings: Any, from_: Any) -> str:
+    """What must be passed to a command so that it uses `settings` instead of `from_`: JSON, sorted."""
+    new, old = dataclasses.asdict(settings), dataclasses.asdict(from_)
+    return json.dumps({key: value for key, value in new.items() if value != old[key]}, sort_keys=True)
+
+
+def find_benchmarks(entry: str) -> list[Benchmark]:
+    """The benchmarks that an entry of the config names."""
+    path, _, pattern = entry.partition(":")
+    if path.endswith((".yaml", ".yml")):
+        family = get_family(path)
+        ids = [i for i in family.benchmark_ids if not pattern or fnmatchcase(i, pattern)]
+        if not ids:
+            raise unknown(f"benchmark of {path}", pattern, family.benchmark_ids)
+        return [Benchmark(i, family, f"{path}:{i}", path) for i in ids]
+    known = {i: family for family in families().values() for i in family.benchmark_ids}
+    found = [Benchmark(i, f, i, f.name) for i, f in known.items() if fnmatchcase(i, entry)]
+    if not found:
+        raise unknown("benchmark", entry, known)
+    return found
+
+
+def _general(section: Any, kind: type) -> dict[str, Any]:
+    return {f.name: getattr(section, f.name) for f in dataclasses.fields(kind)}
+
+
+def _matching(overrides: Mapping[str, Overrides], name: str) -> Iterator[Overrides]:
+    return (override for pattern, override in overrides.items() if fnmatchcase(name, pattern))
+
+
+def _checked_options(algorithm: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """An algorithm's options with their types put right; those at their default are left out."""
+    kind = settings_of(algorithm)
+    defaults = {f.name: f for f in dataclasses.fields(kind)}
+    for key in options:
+        if key not in defaults:
+            raise unknown(f"setting of {algorithm}", key, defaults)
+    parsed: Any = parse_settings(kind, options, algorithm)
+    plain = kind()
+    return {key: getattr(parsed, key) for key in options if getattr(parsed, key) != getattr(plain, key)}
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def load_config(*files: str | Path) -> Config:
+    """Read config files, each merged over those before it as `snakemake --configfile` does."""
+    import yaml
+
+    merged: dict[str, Any] = {}
+    for file in map(Path, files):
+        try:
+            data = yaml.safe_load(file.read_text())
+        except yaml.YAMLError as error:
+            raise DibsError(f"{file}: not valid YAML: {error}") from None
+        if not isinstance(data, dict):
+            raise DibsError(f"{file}: expected a mapping, found {type(data).__name__}")
+        merged = _merge(merged, data)
+    return parse_config(merged, " + ".join(map(str, files)))
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old if isinstance(old, Mapping) else {}, value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def parse_config(data: Mapping[str, Any], where: str = "config") -> Config:
+    """The config that a mapping describes; everything wrong with it is told in one message."""
+    config, problems = _parse(data)
+    problems += [f"{key}: {text}" for key, text in _impossible(config)]
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise DibsError(f"{where}: {count}\n" + "\n".join(f"  {p}" for p in dict.fromkeys(problems)))
+    return config
+
+
+def _parse(data: Mapping[str, Any]) -> tuple[Config, list[str]]:
+    """The config as far as its parts have the right keys and types, and what is wrong with the others.
+
+    Wrong parts are left out, so that what stands beside them can still be checked.
+    """
+    kept, problems = _copy(data), list[str]()
+    while True:
+        try:
+            return Config.model_validate(kept), problems
+        except ValidationError as error:
+            problems += map(_told, error.errors())
+            for e in reversed(error.errors()):  # so that what is left of a list keeps its positions
+                _remove(kept, e["loc"])
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return list(value) if isinstance(value, list) else value
+
+
+def _remove(data: Any, location: Location) -> None:
+    """Take out what stands at `location`, or the innermost part of the data on the way to it."""
+    key, *rest = location
+    inner = data[key]
+    inside = rest and (rest[0] in inner if isinstance(inner, dict) else isinstance(inner, list))
+    if inside:
+        _remove(inner, tuple(rest))
+    else:
+        del data[key]
+
+
+def _told(error: ErrorDetails) -> str:
+    location = error["loc"]
+    key = ".".join(map(str, location))
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        near = difflib.get_close_matches(str(location[-1]), _keys(location[:-1]), n=1, cutoff=0.5)
+        hint = f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(_keys(location[:-1]))}."
+        return f"{key}: unknown key.{hint}"
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    return f"{key}: {message} (found {error['input']!r})"
+
+
+def _keys(location: Location) -> list[str]:
+    """The keys that may stand at a location."""
+    if not location:
+        return list(Config.model_fields)
+    section = type(getattr(Config(), str(location[0])))
+    kind = section if len(location) == 1 else section.__mro__[1]  # overrides have the stage's own settings
+    return [f.name for f in dataclasses.fields(kind)]
+
+
+# --- combinations that cannot be -------------------------------------------------------------------------
+
+AT_LEAST_ONE = frozenset({"capacity", "rollouts", "size", "batch", "check_every", "max_steps", "samples"})
+AT_MOST_ONE = frozenset({"threshold", "require", "least_acceptance", "delta"})
+
+
+def _impossible(config: Config) -> Iterator[tuple[str, str]]:
+    """(key, what is wrong) for everything that has the right type but cannot be."""
+    yield from _seeds_and_root(config)
+    found: dict[str, Benchmark] = {}
+    for entry in config.benchmarks:
+        try:
+            for b in find_benchmarks(entry):
+                if b.source != found.setdefault(b.id, b).source:
+                    yield "benchmarks", f"'{b.id}' is both {found[b.id].source} and {b.source}; rename one"
+                found[b.id] = b
+        except (DibsError, OSError) as error:
+            yield "benchmarks", _brief(error)
+    if not config.benchmarks:
+        yield "benchmarks", "at least one is needed"
+    chosen = {b.family.name: b for b in found.values()}
+    sources = {(b.family.name, b.family_source) for b in found.values()}
+    for name in sorted({n for n, s in sources if chosen[n].family_source != s}):
+        yield "benchmarks", f"family '{name}' is described by several files; rename one"
+    family_of = {name: b.family for name, b in chosen.items()}
+    yield from _gap_problems(config, family_of.values())
+    yield from _method_problems(config)
+    yield from _stage_problems(config, family_of)
+
+
+def _seeds_and_root(config: Config) -> Iterator[tuple[str, str]]:
+    if not config.results.strip() or set("{}*?\n") & set(config.results):
+        yield "results", f"expected a folder's name, found {config.results!r}"
+    if not config.seeds or min(config.seeds) < 0 or len(set(config.seeds)) < len(config.seeds):
+        yield "seeds", f"expected a count ≥ 1 or different numbers ≥ 0, found {config.seeds}"
+
+
+def _gap_problems(config: Config, chosen: Iterable[Family]) -> Iterator[tuple[str, str]]:
+    lengths = {family.name: family.last_index for family in chosen}
+    if config.gaps is None:
+        for family in chosen:
+            if not family.gaps:
+                yield "gaps", f"family '{family.name}' (L = {family.last_index}) names none of its own: list some"
+        return
+    if not config.gaps:
+        yield "gaps", "at least one is needed, or null for each family's own"
+    for gap in config.gaps:
+        if gap < 1:
+            yield "gaps", f"expected numbers ≥ 1, found {gap}"
+        elif lengths and all(last % gap for last in lengths.values()):
+            told = ", ".join(f"{name} L = {last}" for name, last in lengths.items())
+            yield "gaps", f"{gap} divides the last index of no chosen family ({told})"
+    for name, last in lengths.items():
+        if config.gaps and all(g < 1 or last % g for g in config.gaps):
+            yield "gaps", f"none of {config.gaps} divides L = {last} of {name}: it could not be trained"
+
+
+def _method_problems(config: Config) -> Iterator[tuple[str, str]]:
+    if not config.methods:
+        yield "methods", "at least one is needed"
+    for name in config.methods:
+        if name not in METHODS:
+            yield "methods", _brief(unknown("method", name, METHODS))
+        elif find_spec(METHODS[name].module) is None:
+            yield "methods", f"'{name}' is registered, but its module {METHODS[name].module} does not exist"
+    for name in config.templates.methods:
+        if name not in TEMPLATE_METHODS:
+            yield "templates.methods", _brief(unknown("method", name, TEMPLATE_METHODS))
+    for name in config.baselines:
+        if name not in trainable():
+            yield "baselines", _brief(unknown("baseline", name, trainable()))
+        elif find_spec(BASELINES[name].module) is not None:
+            yield from _parsed(f"baselines.{name}", BASELINES[name].settings, config.baselines[name])
+
+
+def _stage_problems(config: Config, chosen: Mapping[str, Family]) -> Iterator[tuple[str, str]]:
+    known = {**families(), **chosen}
+    sections: dict[str, Any] = {
+        "teachers": config.teachers,
+        "datasets": config.datasets,
+        "templates": config.templates,
+        "evaluation": config.evaluation,
+    }
+    for name, section in sections.items():
+        yield from _ranges(name, dataclasses.asdict(section))
+        for pattern, override in getattr(section, "families", {}).items():
+            if not any(fnmatchcase(family, pattern) for family in known):
+                yield f"{name}.families", _brief(unknown("family", pattern, known))
+            yield from _ranges(f"{name}.families.{pattern}", override)
+    for method, override in config.templates.methods.items():
+        yield from _ranges(f"templates.methods.{method}", override)
+    d = config.datasets
+    if d.alpha + d.beta + d.gamma == 0:
+        yield "datasets", "alpha, beta and gamma are all 0: there is no source of states"
+    for algorithm, options in config.teachers.algorithms.items():
+        yield from _options(f"teachers.algorithms.{algorithm}", algorithm, options)
+    if config.teachers.algorithm and config.teachers.algorithm not in ALGORITHMS:
+        yield "teachers.algorithm", _brief(unknown("teacher algorithm", config.teachers.algorithm, ALGORITHMS))
+    for pattern, override in config.teachers.families.items():
+        algorithms = {override.get("algorithm") or config.teachers.algorithm or known[n].teacher for n in known
+                      if fnmatchcase(n, pattern)}  # fmt: skip
+        for algorithm in sorted(algorithms):
+            yield from _options(f"teachers.families.{pattern}.options", algorithm, override.get("options", {}))
+    if config.teachers.options:
+        for algorithm in sorted({config.teachers.algorithm or f.teacher for f in chosen.values()}):
+            yield from _options("teachers.options", algorithm, config.teachers.options)
+
+
+def _options(key: str, algorithm: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if algorithm not in ALGORITHMS:
+        yield key, _brief(unknown("teacher algorithm", algorithm, ALGORITHMS))
+    elif options:
+        yield from _parsed(key, settings_of(algorithm), options)
+
+
+def _parsed(key: str, kind: type, values: Any) -> Iterator[tuple[str, str]]:
+    """Problems of values as settings of `kind`."""
+    names = [f.name for f in dataclasses.fields(kind)]
+    known = {name: value for name, value in values.items() if name in names}
+    for name in values:
+        if name not in names:
+            yield key, _brief(unknown("setting", name, names))
+    try:
+        parse_settings(kind, known, key)
+    except DibsError as error:
+        for line in str(error).splitlines()[1:]:
+            yield key, line.strip()
+    yield from _ranges(key, known)
+
+
+def _ranges(key: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        least = 1 if name in AT_LEAST_ONE else 0
+        if not math.isfinite(value) or value < least:
+            yield f"{key}.{name}", f"expected a number ≥ {least}, found {value}"
+        elif name in AT_MOST_ONE and value > 1:
+            yield f"{key}.{name}", f"expected a number ≤ 1, found {value}"
+
+
+def _brief(error: Exception) -> str:
+    """An error's message; a long list of what is known stays out if there is a suggestion."""
+    text = str(error)
+    return text.partition(" Known: ")[0] if "Did you mean" in text else text
+
+
+# --- for editors -----------------------------------------------------------------------------------------
+
+
+@cache
+def json_schema() -> str:
+    """The config's JSON schema, as kept in config/schema.json."""
+    schema = Config.model_json_schema()
+    for section in (Teachers, Datasets, Templates):  # pydantic reads the docstrings of a class's own fields only
+        inherited = schema["$defs"][section.__mro__[1].__name__]["properties"]
+        schema["$defs"][section.__name__]["properties"] |= inherited
+    del schema["properties"]["methods"]["default"]  # the registry's affair
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"

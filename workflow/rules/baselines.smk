@@ -1,0 +1,29 @@
+# The methods DIBS is compared with. What one reads, and whether it is trained per benchmark or once per family
+# (`benchmark` is then the family's name), stands in its registry entry.
+
+
+rule baseline:
+    input:
+        lambda w: PLAN.baseline_inputs(w.method, w.benchmark, w.gap, w.seed),
+    output:
+        **with_metrics(PLACES.baseline("{method}", "{benchmark}", "{gap}", "{seed}")),
+    params:
+        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
+        settings=lambda w: PLAN.baseline_settings(w.method),
+        depends=lambda w: PLAN.depends("baselines", PLAN.benchmark(w.benchmark).family.name, w.method),
+        results=results,
+    log:
+        LOGS / "baselines/{method}/{benchmark}/gap{gap}/seed{seed}.log",
+    benchmark:
+        TIMES / "baselines/{method}/{benchmark}/gap{gap}/seed{seed}.tsv"
+    threads: 1
+    resources:
+        mem_mb=growing(3000),
+        runtime=growing(120),
+    conda:
+        "../../environment.yml"
+    message:
+        "baseline {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
+    shell:
+        "dibs baseline {wildcards.method} {params.benchmark:q} --gap {wildcards.gap} --seed {wildcards.seed}"
+        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"

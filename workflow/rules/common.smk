@@ -1,0 +1,62 @@
+# What the rules share: the validated config, the paths, the command, memory and time, groups.
+
+import shlex
+
+from snakemake.exceptions import WorkflowError
+
+from dibs.config import TEMPLATE_METHODS, parse_config
+from dibs.errors import DibsError
+from dibs.paths import metrics, timing
+from dibs.plan import Plan
+
+try:
+    PLAN = Plan(parse_config(config, " + ".join(["config.yaml", *map(os.path.relpath, workflow.overwrite_configfiles)])))
+except DibsError as error:
+    raise WorkflowError(str(error))
+
+PLACES = PLAN.places
+INPUTS = PLACES.root / "inputs"
+LOGS = PLACES.root / "logs"
+TIMES = PLACES.root / "times"
+
+TABLES, FIGURES = PLAN.tables, PLAN.figures
+EVALUATIONS = [PLAN.evaluation(e) for e in PLAN.evaluations]
+TEACHERS = sorted({file for s in PLAN.splits for file in PLAN.teachers(s.family, s.gap, s.seed)})
+
+# `dibs` in the rules is the package run by the interpreter that runs Snakemake: no activated environment is
+# needed, on a cluster's node neither.
+PYTHON = shlex.quote(sys.executable)
+shell.prefix('set -euo pipefail; dibs() {{ {PYTHON} -m dibs "$@"; }}; ')
+
+
+wildcard_constraints:
+    family="[a-z0-9]+(-[a-z0-9]+)*",
+    benchmark="[a-z0-9]+(-[a-z0-9]+)*",
+    method="[a-z0-9]+(-[a-z0-9]+)*",
+    gap=r"[1-9]\d*",
+    index=r"[1-9]\d*",
+    seed=r"\d+",
+    name="[a-z0-9_]+",
+
+
+def results(wildcards):
+    """Root of the results."""
+    return str(PLACES.root)
+
+
+def with_metrics(weights):
+    """The files of a template or baseline."""
+    return {"weights": weights, "metrics": metrics(weights), "timing": timing(weights)}
+
+
+def growing(value):
+    """A resource that grows with the attempt: what failed for want of it gets more on its retry."""
+    return lambda wildcards, attempt: value * attempt
+
+
+# On a cluster, the chain of teachers of one (family, gap, seed) is one job: each link takes seconds, submitting
+# one takes longer. Local runs ignore groups. Teachers of index 0 stay out: they would tie all gaps together.
+# When a member of a group fails, Snakemake deletes what the finished ones have made. What brings it back on the
+# next attempt (a copy outside the declared outputs, verified before it is trusted) belongs into `dibs teacher`;
+# the rules need not know of it.
+CHAIN = "chain_{family}_gap{gap}_seed{seed}"

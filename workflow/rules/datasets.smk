@@ -1,0 +1,52 @@
+# One dataset per teacher.
+
+
+rule base_dataset:
+    input:
+        **PLAN.teacher("{family}", "", 0, "{seed}"),
+    output:
+        PLACES.dataset("{family}", "", 0, "{seed}"),
+    params:
+        family=lambda w: PLAN.family_source(w.family),
+        gap=lambda w: PLAN.family(w.family).last_index,
+        settings=lambda w: PLAN.dataset_settings(w.family),
+        depends=lambda w: PLAN.depends("datasets", w.family),
+        results=results,
+    log:
+        LOGS / "datasets/{family}/base/seed{seed}/0.log",
+    threads: 1
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(10),
+    conda:
+        "../../environment.yml"
+    message:
+        "dataset of {wildcards.family}, index 0, seed {wildcards.seed}"
+    shell:
+        "dibs dataset {params.family:q} --gap {params.gap} --index 0 --seed {wildcards.seed}"
+        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+
+
+rule dataset:
+    input:
+        **PLAN.teacher("{family}", "{gap}", "{index}", "{seed}"),
+    output:
+        PLACES.dataset("{family}", "{gap}", "{index}", "{seed}"),
+    params:
+        family=lambda w: PLAN.family_source(w.family),
+        settings=lambda w: PLAN.dataset_settings(w.family),
+        depends=lambda w: PLAN.depends("datasets", w.family),
+        results=results,
+    log:
+        LOGS / "datasets/{family}/gap{gap}/seed{seed}/{index}.log",
+    threads: 1
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(10),
+    conda:
+        "../../environment.yml"
+    message:
+        "dataset of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
+    shell:
+        "dibs dataset {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
+        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"

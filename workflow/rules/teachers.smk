@@ -1,0 +1,56 @@
+# Stage I. A teacher needs that of the previous training index; the one of index 0 needs none and serves all gaps.
+
+
+rule base_teacher:
+    output:
+        **PLAN.teacher("{family}", "", 0, "{seed}"),
+    params:
+        family=lambda w: PLAN.family_source(w.family),
+        gap=lambda w: PLAN.family(w.family).last_index,
+        settings=lambda w: PLAN.teacher_settings(w.family),
+        depends=lambda w: PLAN.depends("teachers", w.family),
+        results=results,
+    log:
+        LOGS / "teachers/{family}/base/seed{seed}/0.log",
+    benchmark:
+        TIMES / "teachers/{family}/base/seed{seed}/0.tsv"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(60),
+    conda:
+        "../../environment.yml"
+    message:
+        "teacher of {wildcards.family}, index 0, seed {wildcards.seed}"
+    shell:
+        "dibs teacher {params.family:q} --gap {params.gap} --index 0 --seed {wildcards.seed}"
+        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+
+
+rule teacher:
+    input:
+        unpack(lambda w: PLAN.previous_teacher(w.family, w.gap, w.index, w.seed)),
+    output:
+        **PLAN.teacher("{family}", "{gap}", "{index}", "{seed}"),
+    params:
+        family=lambda w: PLAN.family_source(w.family),
+        settings=lambda w: PLAN.teacher_settings(w.family),
+        depends=lambda w: PLAN.depends("teachers", w.family),
+        results=results,
+    log:
+        LOGS / "teachers/{family}/gap{gap}/seed{seed}/{index}.log",
+    benchmark:
+        TIMES / "teachers/{family}/gap{gap}/seed{seed}/{index}.tsv"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    group:
+        CHAIN
+    conda:
+        "../../environment.yml"
+    message:
+        "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
+    shell:
+        "dibs teacher {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
+        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"

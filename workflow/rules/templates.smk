@@ -1,0 +1,33 @@
+# Stage II: a template per method of the template stage and (family, gap, seed), from all of its split's datasets.
+
+for fitted in TEMPLATE_METHODS:
+
+    rule:
+        name:
+            f"template_{fitted.replace('-', '_')}"
+        input:
+            teachers=lambda w: PLAN.teachers(w.family, w.gap, w.seed),
+            datasets=lambda w: PLAN.datasets(w.family, w.gap, w.seed),
+        output:
+            **with_metrics(PLACES.template(fitted, "{family}", "{gap}", "{seed}")),
+        params:
+            family=lambda w: PLAN.family_source(w.family),
+            method=fitted,
+            settings=lambda w, method=fitted: PLAN.template_settings(method, w.family),
+            depends=lambda w: PLAN.depends("templates", w.family),
+            results=results,
+        log:
+            LOGS / "templates" / fitted / "{family}/gap{gap}/seed{seed}.log",
+        benchmark:
+            TIMES / "templates" / fitted / "{family}/gap{gap}/seed{seed}.tsv"
+        threads: 1
+        resources:
+            mem_mb=growing(4000),
+            runtime=growing(60),
+        conda:
+            "../../environment.yml"
+        message:
+            "template {params.method} of {wildcards.family}, gap {wildcards.gap}, seed {wildcards.seed}"
+        shell:
+            "dibs fit {params.family:q} --method {params.method} --gap {wildcards.gap} --seed {wildcards.seed}"
+            " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
