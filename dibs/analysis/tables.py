@@ -814,7 +814,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _adapted_note(frame: pd.DataFrame) -> list[str]:
     adapted = _present(frame, NOT_ZERO_SHOT)
-    return [f"{', '.join(map(label, adapted))}: trained on each unseen task before it is measured there."] * bool(adapted)
+    return [f"{label(method)}: trained on each unseen task before it is measured there." for method in adapted]
 
 
 def _plain(value: Any) -> str:

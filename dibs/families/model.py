@@ -111,8 +111,10 @@ class EnvironmentModel(BaseModel):
         for key, value in (self.model_extra or {}).items():
             if key not in fields:
                 raise ValueError(str(unknown(f"constant of {self.name}", key, fields)))
-            if not isinstance(value, int | float) or not np.isfinite(value) or value < 0:
-                raise ValueError(f"{key}: expected a finite number ≥ 0, found {value!r}")
+            least = 0.0 if "noise" in key else np.nextafter(0.0, 1.0)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < np.inf:
+                expected = "a finite number ≥ 0" if least == 0.0 else "a finite number above 0"
+                raise ValueError(f"{key}: expected {expected}, found {value!r}")
         return self
 
 
@@ -168,16 +170,17 @@ class Family(_Strict):
 
     def train_indices(self, gap: int) -> tuple[int, ...]:
         """Train = {0, gap, 2·gap, …, L}."""
-        if gap < 1 or self.last_index % gap:
+        if not isinstance(gap, int | np.integer) or gap < 1 or self.last_index % gap:
             raise DibsError(
-                f"gap {gap} does not divide the last index {self.last_index} of {self.name}; "
+                f"gap {gap!r} does not divide the last index {self.last_index} of {self.name}; "
                 f"choose one of {[g for g in range(1, self.last_index + 1) if self.last_index % g == 0]}"
             )
         return tuple(range(0, self.last_index + 1, gap))
 
     def check_index(self, index: int, beyond: bool = False) -> None:
         """Refuse an index outside 0 … L (`beyond`: any index ≥ 0 will do)."""
-        if not isinstance(index, int | np.integer) or index < 0 or (index > self.last_index and not beyond):
+        whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
+        if not whole or index < 0 or (index > self.last_index and not beyond):
             end = "…" if beyond else f"… {self.last_index}"
             raise DibsError(f"index {index!r} of {self.name}: expected a whole number in 0 {end}")
 
@@ -203,6 +206,9 @@ class Family(_Strict):
                 wrong = isinstance(value, list) and len(value) != len(names)
                 if wrong and not optional and field in type(item).model_fields:
                     yield f"{key}.{field}: expected {len(names)} numbers ({', '.join(names)}), found {len(value)}"
+        for name, region in self.regions.items():
+            if all(c is None for c in region.center):
+                yield f"regions.{name}.center: at least one state variable must be fixed"
         noise = self.start.noise
         if any(n < 0 for n in (noise if isinstance(noise, list) else [noise])):
             yield f"start.noise: expected numbers ≥ 0, found {noise}"
@@ -211,17 +217,26 @@ class Family(_Strict):
                 yield f"gaps: {gap} does not divide last_index {self.last_index}"
 
     def _specification_problems(self) -> Any:
-        edges = {edge.name: edge for edge in self.edges}
-        for key, text in {"specification": self.specification, **self.benchmarks}.items():
-            spec = parse(text)
-            for region in sorted(regions_of(spec) - set(self.regions)):
+        texts = {"specification": self.specification}
+        texts |= {f"benchmarks.{name}": text for name, text in self.benchmarks.items()}
+        specs = {}
+        for key, text in texts.items():
+            try:
+                specs[key] = parse(text)
+            except DibsError as error:
+                yield f"{key}: {error}"
+                continue
+            for region in sorted(regions_of(specs[key]) - set(self.regions)):
                 yield f"{key}: {unknown('region', region, self.regions)}"
+        if len(specs) < len(texts) or any(regions_of(spec) - set(self.regions) for spec in specs.values()):
+            return
+        edges = {edge.name: edge for edge in self.edges}
+        for key, spec in specs.items():
             for edge in graph(spec).edges:
                 if edges.get(edge.name) != edge:
                     yield f"{key}: its edge {edge.name} is not an edge of the family's specification"
         for edge in self.edges:
-            literals = conjuncts(edge.target)
-            if not any(inside for _, inside in literals):
+            if not any(inside for _, inside in conjuncts(edge.target)):
                 yield f"specification: edge {edge.name} has no region to reach"
 
     def _geometry_problems(self) -> Any:
@@ -229,6 +244,10 @@ class Family(_Strict):
         for index in range(self.last_index + 1):
             boxes = self.boxes(index)
             low, high = start_box(self, index)
+            middle = (low + high) / 2
+            if reachable and np.abs(reachable(middle) - middle).max() > 1e-3 * np.abs(middle).max():
+                yield f"start: its centre {middle.tolist()} is out of the arm's reach at index {index}"
+                return
             for edge in self.edges:
                 avoided = [
                     name for clause in cnf(edge.safe) if len(clause) == 1 for name, inside in clause if not inside
@@ -236,8 +255,9 @@ class Family(_Strict):
                 targets = [name for name, inside in conjuncts(edge.target) if inside]
                 for target in targets:
                     center = boxes[target].center
-                    if boxes[target].half_width.min() <= self.reward.depth:
-                        where = f"leaves nothing of {target} at index {index}, half-width {boxes[target].half_width.min():g}"
+                    narrowest = boxes[target].half_width.min()
+                    if narrowest <= self.reward.depth:
+                        where = f"leaves nothing of {target} at index {index}, half-width {narrowest:g}"
                         yield f"reward.depth: {self.reward.depth:g} {where}"
                         return
                     for name in avoided:
@@ -271,11 +291,25 @@ def load_family(source: str | Path | Mapping[str, Any]) -> Family:
     try:
         return Family.model_validate(data)
     except ValidationError as error:
-        lines = [
-            f"  {'.'.join(map(str, e['loc'])) or 'family'}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors()
-        ]
+        lines = [f"  {_explain(e)}" for e in error.errors()]
         raise DibsError(f"{where}: not a valid family description\n" + "\n".join(lines)) from None
+
+
+def _explain(problem: Any) -> str:
+    """One problem in one line: the key, the reason, and for an unknown key the nearest known one."""
+    # Alternatives of a union ("one number or a list") have inner names that mean nothing to a reader.
+    where = [str(part) for part in problem["loc"] if not str(part).startswith(("list[", "constrained-", "float"))]
+    key = ".".join(where) or "family"
+    if problem["type"] != "extra_forbidden":
+        return f"{key}: {problem['msg'].removeprefix('Value error, ')}"
+    kinds: dict[str, type[BaseModel]] = {
+        "start": StartModel,
+        "regions": RegionModel,
+        "network": NetworkModel,
+        "reward": RewardModel,
+    }
+    kind = kinds.get(where[0], Family) if len(where) > 1 else Family
+    return f"{key}: {unknown('key', where[-1], kind.model_fields)}"
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
