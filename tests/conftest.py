@@ -1,31 +1,29 @@
-"""What holds for all tests: one thread per process, and the same examples on every run."""
+"""What holds for all tests: one thread per process, the same examples on every run, and one tiny family."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 # Before anything imports numpy or torch: the test processes already fill the cores.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from hypothesis import settings  # noqa: E402
-
-settings.register_profile("dibs", derandomize=True, deadline=None, database=None)
-settings.load_profile("dibs")
-
-import contextlib  # noqa: E402
-import io  # noqa: E402
-import json  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
-
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 from dibs.families import Family, load_family  # noqa: E402
 from dibs.paths import Layout  # noqa: E402
+
+settings.register_profile("dibs", derandomize=True, deadline=None, database=None)
+settings.load_profile("dibs")
 
 TINY_TEACHERS: dict[str, Any] = {
     "capacity": 1000,
@@ -43,7 +41,6 @@ TINY_TEACHERS: dict[str, Any] = {
         "exploration": 0.1,
     },
 }
-"""Settings with which the teachers of `tiny` succeed within a second each."""
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +68,12 @@ def tiny_description() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
+def tiny_teachers() -> dict[str, Any]:
+    """Settings with which the teachers of `tiny` succeed within a second each."""
+    return json.loads(json.dumps(TINY_TEACHERS))
+
+
+@pytest.fixture(scope="session")
 def tiny(tiny_description: Callable[..., dict[str, Any]]) -> Family:
     return load_family(tiny_description())
 
@@ -92,9 +95,7 @@ class Pipeline:
 
 
 @pytest.fixture(scope="session")
-def pipeline(
-    tmp_path_factory: pytest.TempPathFactory, tiny_description: Callable[..., dict[str, Any]]
-) -> Pipeline:
+def pipeline(tmp_path_factory: pytest.TempPathFactory, tiny_description: Callable[..., dict[str, Any]]) -> Pipeline:
     """Teachers, datasets, template and evaluation of `tiny` at gap 2 (0, 2, 4 trained, 1 and 3 unseen), seed 0."""
     from dibs import cli
 

@@ -55,14 +55,14 @@ NOTE = 7.0  # points
 GREY = "#6B6B6B"
 
 REACH = {
-    "car2d-reach": r"$\mathsf{Car2D}$ $k$-reachability",
-    "simpledrone-reach": r"$\mathsf{SimpleDrone}$ $k$-reachability",
-    "droneattitude-reach": r"$\mathsf{DroneAttitude}$ $k$-reachability",
-    "car2d-reach-obs": r"$\mathsf{Car2D}$ $k$-reachability + obstacles",
+    "car2d-reach": "Car2D k-reachability",
+    "simpledrone-reach": "SimpleDrone k-reachability",
+    "droneattitude-reach": "DroneAttitude k-reachability",
+    "car2d-reach-obs": "Car2D k-reachability + obstacles",
 }
 CHOICE = {
-    "car2d-choice-l1": r"$\mathsf{Car2D}$ choice, 1-level branching",
-    "car2d-choice-l2": r"$\mathsf{Car2D}$ choice, 2-level branching",
+    "car2d-choice-l1": "Car2D choice, 1-level branching",
+    "car2d-choice-l2": "Car2D choice, 2-level branching",
 }
 VARIANTS = {
     "drop-same": "pick and drop,\nsame side",
@@ -128,16 +128,15 @@ def _reach_rows(frame: pd.DataFrame, families: Sequence[str], k: int, options: O
     used = frame["family"].isin(families) & ((frame["k"] == k) | (frame["k"].notna() & counts))
     frame = frame[used]
     methods = _shown(frame, options)
-    titles = [REACH[family].replace("$k$", f"${k}$") for family in families]
     with mpl.rc_context(STYLE):
-        figure, rows = _rows(titles, 3 if counts else 2)
+        figure, rows = _rows([REACH[family] for family in families], 3 if counts else 2)
         for panels, family in zip(rows, families, strict=True):
             part = frame[(frame["family"] == family) & (frame["k"] == k)]
             _against_train(panels[0], part, "training_ratio", methods)
             _against_train(panels[1], part, "zero_shot_ratio", methods)
             if counts:
                 _against_k(panels[2], frame[frame["family"] == family], methods, options.gap)
-        heads = [f"(a) training, $k = {k}$", f"(b) zero-shot, $k = {k}$", "(c) zero-shot over $k$"]
+        heads = [f"(a) training, $k = {k}$", f"(b) zero-shot, $k = {k}$", "(c) zero-shot, absolute"]
         _columns(rows, heads[: len(rows[0])])
         _legend(figure, frame, methods)
     return figure
@@ -145,8 +144,7 @@ def _reach_rows(frame: pd.DataFrame, families: Sequence[str], k: int, options: O
 
 def _rows(titles: Sequence[str], columns: int) -> tuple[Figure, list[list[Axes]]]:
     """A figure with one titled row of panels each."""
-    height = 1.42 if columns == 3 else 1.32
-    figure = Figure(figsize=(WIDTH, height * len(titles) + 0.62), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.4 * len(titles) + 0.95), layout="constrained")
     parts = np.atleast_1d(np.asarray(figure.subfigures(len(titles), 1)))
     rows = []
     for number, (part, title) in enumerate(zip(parts, titles, strict=True)):
@@ -157,25 +155,28 @@ def _rows(titles: Sequence[str], columns: int) -> tuple[Figure, list[list[Axes]]
 
 
 def _columns(rows: Sequence[Sequence[Axes]], heads: Sequence[str]) -> None:
+    """Heads above the first row; what the x-axes are below the last one only."""
     for ax, head in zip(rows[0], heads, strict=True):
         ax.set_title(head, fontsize=7.5)
+    for row in rows[:-1]:
+        for ax in row:
+            ax.set_xlabel("")
 
 
 def _against_train(ax: Axes, part: pd.DataFrame, metric: str, methods: Sequence[str]) -> None:
     """One benchmark's metric over the number of training tasks."""
-    sizes = sorted(set(part[part["method"].isin(methods)]["train_size"]))
-    ax.set_xscale("log")  # sizes grow by factors: 3 … 21
-    ax.xaxis.set(major_locator=FixedLocator(sizes), minor_locator=NullLocator(), major_formatter=ScalarFormatter())
-    if sizes:
-        ax.set_xlim(sizes[0] / 1.15, sizes[-1] * 1.15)
-    ax.set_xlabel(r"number of training tasks $|\mathrm{Train}|$")
+    part = part[part["method"].isin(methods)]
+    sizes = sorted(set(part["train_size"]))
+    part = part.assign(place=part["train_size"].map({size: n for n, size in enumerate(sizes)}))
+    ax.set(xlim=(-0.5, max(len(sizes), 1) - 0.5), xticks=range(len(sizes)), xticklabels=sizes)
+    ax.set_xlabel(r"training tasks $|\mathrm{Train}|$")
     if metric.endswith("_ratio"):
         _ratio_axis(ax, {"training_ratio": "training ratio", "zero_shot_ratio": "zero-shot ratio"}[metric])
     else:
-        unseen = part.groupby("train_size")["unseen_size"].first().astype(float)
-        _count_axis(ax, "unseen tasks solved", unseen.max() if len(unseen) else 1.0)
+        unseen = part.groupby("place")["unseen_size"].first().astype(float)
+        _count_axis(ax, "unseen solved", unseen.max() if len(unseen) else 1.0)
         _ceiling(ax, unseen.index.to_numpy(float), unseen.to_numpy())
-    _lines(ax, part, "train_size", metric, methods)
+    _lines(ax, part, "place", metric, methods)
 
 
 def _against_k(ax: Axes, part: pd.DataFrame, methods: Sequence[str], gap: int | None) -> None:
@@ -186,7 +187,7 @@ def _against_k(ax: Axes, part: pd.DataFrame, methods: Sequence[str], gap: int | 
     chosen = middle_gap(part) if gap is None else gap
     part = part[part["gap"] == chosen]
     unseen = float(part["unseen_size"].max()) if len(part) else 1.0
-    _count_axis(ax, "unseen tasks solved" + (f"\n(of {unseen:.0f}, gap {chosen})" if len(part) else ""), unseen)
+    _count_axis(ax, "unseen solved" + (f"\n(of {unseen:.0f}, gap {chosen})" if len(part) else ""), unseen)
     if len(part):
         _ceiling(ax, np.array([0.6, 5.4]), np.array([unseen, unseen]))
     _lines(ax, part, "k", "zero_shot_count", methods)
@@ -202,14 +203,14 @@ def middle_gap(part: pd.DataFrame) -> int | None:
 
 
 def _ratio_axis(ax: Axes, text: str) -> None:
-    ax.set(ylim=(-0.06, 1.08), ylabel=text)
+    ax.set(ylim=(-0.1, 1.1), ylabel=text)
     ax.yaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]))
     ax.grid(axis="y", color="#E3E3E3", lw=0.5)
     ax.set_axisbelow(True)
 
 
 def _count_axis(ax: Axes, text: str, most: float) -> None:
-    ax.set(ylim=(-0.06 * most, 1.08 * most), ylabel=text)
+    ax.set(ylim=(-0.1 * most, 1.1 * most), ylabel=text)
     ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     ax.grid(axis="y", color="#E3E3E3", lw=0.5)
     ax.set_axisbelow(True)
@@ -224,7 +225,7 @@ def _lines(ax: Axes, part: pd.DataFrame, x: str, metric: str, methods: Sequence[
     """Mean and deviation of each method; what is missing is said in the panel."""
     wanted = sorted(set(part[part["method"].isin(methods)][x]))
     absent, partial_, drawn = [], [], []
-    top = ax.get_ylim()[1] / 1.08
+    top = ax.get_ylim()[1] / 1.1
     for place, method in enumerate(methods):
         table = part[part["method"] == method].groupby(x)[metric].agg(["mean", "std"]).dropna(subset="mean")
         if table.empty:
@@ -236,7 +237,7 @@ def _lines(ax: Axes, part: pd.DataFrame, x: str, metric: str, methods: Sequence[
         style, apart = look(method), place - (len(methods) - 1) / 2
         low, high = (at["mean"] - at["std"]).clip(lower=0.0), (at["mean"] + at["std"]).clip(upper=top)
         ax.fill_between(wanted, low, high, color=style.color, alpha=0.13, lw=0, zorder=2)
-        moved = ScaledTranslation(1.3 * apart / 72, 0.45 * apart / 72, _dpi(ax))
+        moved = ScaledTranslation(1.9 * apart / 72, 0.5 * apart / 72, _dpi(ax))
         ax.plot(wanted, at["mean"], transform=ax.transData + moved, zorder=3 + 0.1 * place, **_line(method))
         drawn.append(np.column_stack([table.index.to_numpy(float), table["mean"]]))
     _say_missing(ax, absent, partial_, bool(wanted), drawn)
@@ -251,7 +252,7 @@ def _line(method: str) -> dict[str, Any]:
         "lw": 1.0,
         "ls": (0, style.dashes) if style.dashes else "-",
         "marker": style.marker,
-        "ms": {"*": 5.5, "x": 4.6, "D": 3.4}.get(style.marker, 4.0),
+        "ms": {"*": 5.4, "x": 4.2, "D": 3.2}.get(style.marker, 3.8),
         "mew": 1.3 if line else 0.9 if style.hollow else 0.4,
         "mec": style.color if line or style.hollow else "white",
         "mfc": "white" if style.hollow else style.color,
@@ -284,9 +285,8 @@ def _legend(figure: Figure, frame: pd.DataFrame, methods: Sequence[str], bars: b
         columnspacing=1.0,
         handletextpad=0.4,
         borderaxespad=0.2,
-        title=_seeds(frame[frame["method"].isin(methods)], "bars" if bars else "shades"),
-        title_fontsize=NOTE,
     )
+    figure.supxlabel(_seeds(frame[frame["method"].isin(methods)], "whiskers" if bars else "shades"), fontsize=NOTE)
 
 
 def _seeds(frame: pd.DataFrame, what: str) -> str:
@@ -296,7 +296,7 @@ def _seeds(frame: pd.DataFrame, what: str) -> str:
     if counts == [1]:
         return "one seed"
     span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"mean over {span} seeds; {'whiskers' if what == 'bars' else what}: one standard deviation"
+    return f"mean over {span} seeds; {what}: one standard deviation"
 
 
 def _dpi(ax: Axes) -> Any:

@@ -2,10 +2,10 @@
 
 The policy sees the state, scaled by constants of the benchmark, and (`observe_stage`) a one-hot of how many
 stages of the specification lie behind it; it never sees the index. Arrays end in (tasks, rollouts[, dim]),
-one task per index, and may have any axes before: candidates of a search, for one. The stages follow the
-equations of `dibs.spectrl.stages`, on float32 arrays grounded over all indices at once, so that thousands of
-rollouts advance in one array program; tests hold them against `dibs.spectrl.Monitor`. What an evaluation
-counts is decided by `dibs.spectrl.satisfied` on the recorded states alone.
+one task per index, and may have any axes before: candidates of a search, for one; thousands of episodes advance
+in one array program. How far an episode has come is followed by `dibs.baselines.tracking`, which tests hold
+against `dibs.spectrl.Monitor`; what an evaluation counts is decided by `dibs.spectrl.satisfied` on the recorded
+states alone.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dibs.baselines.tracking import Bools, Levels, Track, Tracker, tracker
 from dibs.envs import Array, sample_noise
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Family, ReachAvoid, ground, reach_avoid
 from dibs.seeding import stream
-from dibs.spectrl import Box, dnf, graph, parse, satisfied
-from dibs.spectrl.stages import QUANTITATIVE, Stages, evaluate, stages_of
-from dibs.spectrl.syntax import Predicate, Spec
+from dibs.spectrl import graph, parse, satisfied
+from dibs.spectrl.stages import stages_of
+from dibs.spectrl.syntax import Spec
 
-Bools = npt.NDArray[np.bool_]
 RewardKind = Literal["distance", "progress"]
 
 CHUNK = 8  # indices evaluated together: enough to amortise numpy's overhead, few enough to stay in cache
@@ -40,15 +40,21 @@ class Draws(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Where a batch of episodes stands; `stage`, `to_go` and `alive` are (..., tasks, rollouts)."""
+    """Where a batch of episodes stands."""
 
     states: Array  # (..., tasks, rollouts, dim)
-    waiting: Bools  # (achieves, ..., tasks, rollouts): the `achieve` has begun and all was safe since
-    done: Bools  # (achieves, ..., tasks, rollouts): it has also reached its target since
-    stage: npt.NDArray[np.int8]  # stages behind on the furthest surviving way; the depth once satisfied
-    to_go: Array  # distance through all targets that are left, in units of reward
-    alive: Bools  # neither satisfied nor violated so far
+    track: Track
     time: int  # steps taken
+
+    @property
+    def stage(self) -> Levels:
+        """Stages (..., tasks, rollouts) behind each episode; the specification's depth once satisfied."""
+        return self.track.stage
+
+    @property
+    def alive(self) -> Bools:
+        """Which episodes (..., tasks, rollouts) are neither satisfied nor violated so far."""
+        return self.track.alive
 
 
 class Last(NamedTuple):
@@ -76,11 +82,11 @@ class Outcome(NamedTuple):
     """What became of a batch of episodes."""
 
     returns: Array  # (..., tasks, rollouts)
-    stage: npt.NDArray[np.int8]  # (..., tasks, rollouts): the furthest stage
+    stage: Levels  # (..., tasks, rollouts): where the episode ended
     success: Bools  # (..., tasks, rollouts): satisfied, by the task's own stages
     steps: int  # environment steps taken, not counting those after an episode's end
     states: Array | None  # (..., tasks, rollouts, time, dim) if recorded; what follows an episode's end is void
-    lengths: npt.NDArray[np.int64]  # (..., tasks, rollouts): states up to and including the last one
+    lengths: npt.NDArray[np.intp]  # (..., tasks, rollouts): states up to and including the last one
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,17 +112,13 @@ class FlatTask:
         return parse(self.text)
 
     @cached_property
-    def program(self) -> Stages:
-        return stages_of(self.spec)
+    def stages(self) -> int:
+        """Stages on the longest way through the specification."""
+        return stages_of(self.spec).depth
 
     @property
     def tasks(self) -> int:
         return len(self.indices)
-
-    @property
-    def stages(self) -> int:
-        """Stages on the longest way through the specification."""
-        return self.program.depth
 
     @property
     def horizon(self) -> int:
@@ -153,35 +155,29 @@ class FlatTask:
 
     def begin(self, states: Array) -> Seen:
         """Episodes that start in the given states (..., tasks, rollouts, dim)."""
-        waiting = np.zeros((len(self.program.stages), *states.shape[:-1]), dtype=bool)
-        for number, stage in enumerate(self.program.stages):
-            waiting[number] = not stage.after
-        return self._look(states, waiting, np.zeros_like(waiting), None)[0]
+        return Seen(states, self._tracker.begin(states), 0)
 
     def step(self, seen: Seen, actions: Array, noise: Array) -> tuple[Seen, Array]:
         """One step of every episode and its rewards (..., tasks, rollouts), 0 for episodes that were over."""
         states = self.family.dynamics.step(seen.states, actions, noise)
-        return self._look(states, seen.waiting.copy(), seen.done.copy(), seen)
+        after = Seen(states, self._tracker.advance(seen.track, states), seen.time + 1)
+        return after, self._reward(seen, after)
 
-    def observe(self, states: Array, stage: npt.NDArray[np.integer]) -> Array:
+    def observe(self, states: Array, stage: Levels) -> Array:
         """What a policy sees (..., n) of states (..., dim) at stages (...)."""
         center, half = self.scaling
         if not self.observe_stage:
             return (states - center) / half
-        seen = np.zeros((*states.shape[:-1], self.observation_dim), dtype=np.float32)
-        np.subtract(states, center, out=seen[..., : self.state_dim])
-        seen[..., : self.state_dim] /= half
-        for k in range(self.stages):
-            seen[..., self.state_dim + k] = stage == k
+        seen = np.empty((*states.shape[:-1], self.observation_dim), dtype=np.float32)
+        scaled = seen[..., : self.state_dim]
+        np.subtract(states, center, out=scaled)
+        scaled /= half
+        seen[..., self.state_dim :] = self._one_hot.take(stage, axis=0)
         return seen
 
     def satisfied(self, seen: Seen) -> Bools:
-        """Which episodes have satisfied the specification, by the stages."""
-        return np.asarray(seen.done[list(self.program.exits)].any(axis=0))
-
-    def violated(self, seen: Seen) -> Bools:
-        """Which episodes nothing can make satisfy the specification any more, by the stages."""
-        return np.asarray(~seen.waiting.any(axis=0))
+        """Which episodes have satisfied the specification, as far as training is concerned."""
+        return np.asarray(seen.stage == self.stages)
 
     # --- grounding -----------------------------------------------------------------------------------
 
@@ -200,172 +196,33 @@ class FlatTask:
         return ground(self.family, [(index, first) for index in self.indices])
 
     @cached_property
-    def _boxes(self) -> dict[str, Box]:
-        """Every region of the specification, as boxes (tasks, dim)."""
-        return {name: self.family.regions[name].box(np.asarray(self.indices)) for name in self.program.regions}
+    def _tracker(self) -> Tracker:
+        at = np.asarray(self.indices)
+        boxes = {name: self.family.regions[name].box(at) for name in stages_of(self.spec).regions}
+        return tracker(self.spec, boxes, self.depth)
 
     @cached_property
-    def _rest(self) -> list[Array]:
-        """Distance (tasks,) from each stage's target through those that must come after it, on the shortest way."""
-        places = [self._place(stage.target) for stage in self.program.stages]
-        rest: list[Array] = [np.zeros(self.tasks)] * len(places)
-        for before in reversed(range(len(places))):
-            ways = [
-                np.linalg.norm(places[after] - places[before], axis=-1) + rest[after]
-                for a, after in self.program.links
-                if a == before
-            ]
-            if ways:
-                rest[before] = np.minimum.reduce(ways)
-        return rest
+    def _one_hot(self) -> Array:
+        """(stages + 1, stages): an episode that is over has no stage."""
+        return np.eye(self.stages + 1, self.stages, dtype=np.float32)
 
-    def _place(self, target: Predicate) -> Array:
-        """A point (tasks, dim) that stands for a target; variables it leaves free are 0."""
-        names = [name for name, inside in dnf(target)[0] if inside]
-        return np.asarray(np.mean([self._boxes[name].center for name in names], axis=0))
-
-    @cached_property
-    def _grounded(self) -> dict[tuple[int, ...], _Ground]:
-        return {}
-
-    def _ground(self, batch: tuple[int, ...]) -> _Ground:
-        """The task's constants, repeated for every episode of a batch (..., tasks, rollouts)."""
-        if batch not in self._grounded:
-
-            def each(per_task: Array) -> Array:
-                return np.broadcast_to(per_task[:, None], batch).astype(np.float32)
-
-            self._grounded.clear()  # a search uses one shape at a time
-            self._grounded[batch] = _Ground(
-                {
-                    name: [
-                        (d, each(box.center[:, d]), each(box.half_width[:, d]))
-                        for d in range(self.state_dim)
-                        if np.isfinite(box.half_width[..., d]).any()
-                    ]
-                    for name, box in self._boxes.items()
-                },
-                [each(rest) for rest in self._rest],
-            )
-        return self._grounded[batch]
-
-    # --- the equations of dibs.spectrl.stages --------------------------------------------------------
-
-    def _look(self, states: Array, waiting: Bools, done: Bools, before: Seen | None) -> tuple[Seen, Array]:
-        """What is known once the given states have been seen; changes `waiting` and `done` in place."""
-        program = self.program
-        distances = _Distances(self._ground(states.shape[:-1]), states)
-        for earlier, later in program.links if before is not None else ():
-            waiting[later] |= done[earlier]
-        safety = self._safe(distances, waiting, done)
-        for number, stage in enumerate(program.stages):
-            due = waiting[number] & ~done[number]
-            if due.any():
-                done[number] |= due & (distances.of(stage.target) >= self.depth)
-
-        alive: Bools = np.logical_or.reduce(waiting, axis=0)
-        for number in program.exits:
-            alive &= ~done[number]
-        if before is not None:
-            alive &= before.alive
-        stage_now = np.zeros(alive.shape, dtype=np.int8)
-        for number, (level, entry) in enumerate(zip(program.levels, program.entries, strict=True)):
-            np.maximum(stage_now, done[number] * np.int8(level), out=stage_now)
-            if entry:
-                np.maximum(stage_now, waiting[number] * np.int8(entry), out=stage_now)
-        to_go = self._to_go(distances, waiting, done, stage_now, alive)
-        seen = Seen(states, waiting, done, stage_now, to_go, alive, 0 if before is None else before.time + 1)
-        if before is None:
-            return seen, np.zeros(alive.shape, dtype=np.float32)
-        return seen, self._reward(before, seen, safety)
-
-    def _safe(self, distances: _Distances, waiting: Bools, done: Bools) -> Array | None:
-        """End what is not safe; returns the distance to the unsafe on the safest surviving way, None: all is safe."""
-        best: Array | None = None
-        for number, stage in enumerate(self.program.stages):
-            if stage.safe is None:
-                continue
-            safety = distances.of(stage.safe)
-            safe = safety >= 0.0
-            here = np.where(waiting[number], safety, -np.inf)
-            best = here if best is None else np.maximum(best, here)
-            waiting[number] &= safe
-            done[number] &= safe
-        return best
-
-    def _to_go(
-        self, distances: _Distances, waiting: Bools, done: Bools, stage_now: npt.NDArray[np.int8], alive: Bools
-    ) -> Array:
-        """Distance through the nearest next target and all after it, in units; 0 for episodes that are over."""
-        best = np.full(alive.shape, np.inf, dtype=np.float32)
-        for number, (stage, entry) in enumerate(zip(self.program.stages, self.program.entries, strict=True)):
-            begun = waiting[number]
-            for earlier in stage.after:
-                begun = begun | done[earlier]
-            next_up = begun & ~done[number] & (stage_now == entry) & alive
-            if next_up.any():
-                way = distances.ground.rest[number] - np.minimum(distances.of(stage.target) - self.depth, 0.0)
-                np.minimum(best, way, out=best, where=next_up)
-        return np.where(alive, best, 0.0) / np.float32(self.family.reward.unit)
-
-    def _reward(self, before: Seen, seen: Seen, safety: Array | None) -> Array:
-        constants = self.family.reward
-        failed = before.alive & self.violated(seen)
-        gained = np.maximum(seen.stage - before.stage, 0)
-        if self.reward_kind == "distance":
-            # Failing must not pay: it costs what standing still until the end would have cost.
-            reward = -np.where(failed, before.to_go * (self.horizon - before.time), seen.to_go)
-        else:
-            reward = np.where(failed, 0.0, before.to_go - seen.to_go)
-        reward = reward + np.float32(self.bonus) * gained
-        if safety is not None:
-            near = np.clip((constants.margin - safety) / max(constants.margin, 1e-6), 0.0, 1.0)
-            reward -= np.float32(constants.unsafe_penalty) * np.where(failed, 1.0, 0.5 * near)
-        return np.where(before.alive, reward, 0.0).astype(np.float32)
-
-
-class _Ground(NamedTuple):
-    """Constants as large as the batch: numpy is several times faster on equal shapes than on broadcast ones."""
-
-    boxes: dict[str, list[tuple[int, Array, Array]]]  # region: variable, centre and half-width (..., tasks, rollouts)
-    rest: list[Array]  # per `achieve`: (..., tasks, rollouts)
-
-
-class _Distances:
-    """Signed distances of one batch of states to regions and predicates, each worked out once and when asked for."""
-
-    def __init__(self, ground: _Ground, states: Array) -> None:
-        self.ground, self._states = ground, states
-        self._atoms: dict[str, Array] = {}
-        self._known: dict[Predicate, Array] = {}
-
-    def of(self, predicate: Predicate) -> Array:
-        if predicate not in self._known:
-            self._known[predicate] = evaluate(predicate, self, QUANTITATIVE)  # type: ignore[arg-type]
-        return self._known[predicate]
-
-    def __getitem__(self, region: str) -> Array:
-        if region not in self._atoms:
-            self._atoms[region] = _box_distance(self._states, self.ground.boxes[region])
-        return self._atoms[region]
-
-
-def _box_distance(states: Array, box: list[tuple[int, Array, Array]]) -> Array:
-    """Euclidean signed distance (...) of states (..., dim) to one box each, positive inside."""
-    deepest = squares = None
-    for d, center, half in box:
-        excess = states[..., d] - center
-        np.abs(excess, out=excess)
-        excess -= half
-        outside = np.maximum(excess, 0.0)
-        outside *= outside
-        deepest = excess if deepest is None else np.maximum(deepest, excess, out=deepest)
-        squares = outside if squares is None else np.add(squares, outside, out=squares)
-    if deepest is None or squares is None:
-        return np.full(states.shape[:-1], np.inf, dtype=states.dtype)
-    np.sqrt(squares, out=squares)
-    np.copyto(squares, deepest, where=deepest <= 0.0)
-    return np.negative(squares, out=squares)
+    def _reward(self, before: Seen, after: Seen) -> Array:
+        constants, was, now = self.family.reward, before.track, after.track
+        unit = np.float32(constants.unit)
+        reward = now.distance / -unit if self.reward_kind == "distance" else (was.distance - now.distance) / unit
+        won = self.satisfied(after)
+        failed = was.alive & ~now.alive & ~won
+        if failed.any():
+            # Failing must not pay: it costs as much as standing still until the end would have.
+            standing = was.distance / -unit * (self.horizon - before.time) if self.reward_kind == "distance" else 0.0
+            reward = np.where(failed, standing - np.float32(constants.unsafe_penalty), reward)
+        if now.safety is not None and constants.margin > 0.0:
+            near = np.clip((constants.margin - now.safety) / np.float32(constants.margin), 0.0, 1.0)
+            near *= ~failed
+            reward -= np.float32(0.5 * constants.unsafe_penalty) * near
+        reward += np.float32(self.bonus) * (now.stage > was.stage)
+        reward *= was.alive
+        return reward
 
 
 def rollout(
@@ -377,8 +234,7 @@ def rollout(
     policy.start(task.indices, rollouts)
     seen = task.begin(starts)
     shape = seen.alive.shape
-    returns, lengths = np.zeros(shape, dtype=np.float32), np.ones(shape, dtype=np.int64)
-    furthest, success = seen.stage.copy(), task.satisfied(seen)
+    returns, lengths = np.zeros(shape, dtype=np.float32), np.ones(shape, dtype=np.intp)
     kept = [seen.states] if record else []
     last: Last | None = None
     steps = 0
@@ -391,21 +247,19 @@ def rollout(
         after, rewards = task.step(seen, actions, noise)
         returns += rewards
         lengths += seen.alive
-        np.maximum(furthest, after.stage, out=furthest, where=seen.alive)
-        success |= seen.alive & task.satisfied(after)
         if record:
             kept.append(after.states)
         last = Last(actions, rewards, after.alive)
         seen = after
     if not record:
-        return Outcome(returns, furthest, success, steps, None, lengths)
+        return Outcome(returns, seen.stage, task.satisfied(seen), steps, None, lengths)
     states = np.stack(kept, axis=-2)
     # A policy that has diverged leaves states that are no numbers: they count as never visited.
-    finite = np.isfinite(states).all(axis=-1)
+    finite: Bools = np.logical_and.reduce(np.isfinite(states), axis=-1)
     if not finite.all():
         states = np.where(finite[..., None], states, 0.0)
         lengths = np.minimum(lengths, np.where(finite.all(axis=-1), lengths, finite.argmin(axis=-1)))
-    return Outcome(returns, furthest, success, steps, states, lengths)
+    return Outcome(returns, seen.stage, task.satisfied(seen), steps, states, lengths)
 
 
 def evaluate_flat(

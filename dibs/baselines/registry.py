@@ -85,14 +85,14 @@ class Baseline:
     @property
     def settings(self) -> type:
         """The dataclass of its settings."""
-        return self._load().Settings  # type: ignore[no-any-return]
+        return self._load().Settings
 
     def train(self, run: Run, settings: Any) -> Trained:
-        return self._load().train(run, settings)  # type: ignore[no-any-return]
+        return self._load().train(run, settings)
 
     @property
     def count(self) -> Counter:
-        return getattr(self._load(), self.counter)  # type: ignore[no-any-return]
+        return getattr(self._load(), self.counter)
 
     def _load(self) -> Any:
         return importlib.import_module(self.module)

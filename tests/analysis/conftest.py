@@ -23,11 +23,11 @@ def rates(method: str, k: int, index: np.ndarray, train: Sequence[int], rng: np.
     beyond = np.maximum(index - last, 0)
     good, slope = {
         "ars": (0.05, 0.0),
-        "bc": (0.97 - 0.01 * n, 0.25),
-        "maml": (1.05 - 0.19 * k, 0.08),
-        "maml-adapted": (1.08 - 0.12 * k, 0.05),
-        "varibad": (1.07 - 0.08 * k, 0.01),
-        "genrl": (1.05 - 0.05 * k - 0.015 * n, 0.01),
+        "bc": (1.02 - 0.02 * k, 0.06),
+        "maml": (1.13 - 0.13 * k, 0.02),
+        "maml-adapted": (1.1 - 0.08 * k, 0.015),
+        "varibad": (1.09 - 0.06 * k, 0.003),
+        "genrl": (1.05 - 0.02 * k - 0.006 * n, 0.01),
         "dibs": (1.02 - 0.01 * k, 0.008),
         "dibs-plus": (1.02 - 0.005 * k, 0.004),
     }.get(method, (0.5, 0.01))
