@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -332,9 +331,6 @@ def _keys(location: Location) -> list[str]:
 
 # --- combinations that cannot be -------------------------------------------------------------------------
 
-AT_LEAST_ONE = frozenset({"capacity", "rollouts", "size", "batch", "check_every", "max_steps", "samples"})
-AT_MOST_ONE = frozenset({"threshold", "require", "least_acceptance", "delta"})
-
 
 def _impossible(config: Config) -> Iterator[tuple[str, str]]:
     """(key, what is wrong) for everything that has the right type but cannot be."""
@@ -407,20 +403,11 @@ def _method_problems(config: Config) -> Iterator[tuple[str, str]]:
 
 def _stage_problems(config: Config, chosen: Mapping[str, Family]) -> Iterator[tuple[str, str]]:
     known = {**families(), **chosen}
-    sections: dict[str, Any] = {
-        "teachers": config.teachers,
-        "datasets": config.datasets,
-        "templates": config.templates,
-        "evaluation": config.evaluation,
-    }
+    sections: dict[str, Any] = {"teachers": config.teachers, "datasets": config.datasets, "templates": config.templates}
     for name, section in sections.items():
-        yield from _ranges(name, dataclasses.asdict(section))
-        for pattern, override in getattr(section, "families", {}).items():
+        for pattern in section.families:
             if not any(fnmatchcase(family, pattern) for family in known):
                 yield f"{name}.families", _brief(unknown("family", pattern, known))
-            yield from _ranges(f"{name}.families.{pattern}", override)
-    for method, override in config.templates.methods.items():
-        yield from _ranges(f"templates.methods.{method}", override)
     d = config.datasets
     if d.alpha + d.beta + d.gamma == 0:
         yield "datasets", "alpha, beta and gamma are all 0: there is no source of states"
@@ -429,9 +416,10 @@ def _stage_problems(config: Config, chosen: Mapping[str, Family]) -> Iterator[tu
     if config.teachers.algorithm and config.teachers.algorithm not in ALGORITHMS:
         yield "teachers.algorithm", _brief(unknown("teacher algorithm", config.teachers.algorithm, ALGORITHMS))
     for pattern, override in config.teachers.families.items():
-        algorithms = {override.get("algorithm") or config.teachers.algorithm or known[n].teacher for n in known
-                      if fnmatchcase(n, pattern)}  # fmt: skip
-        for algorithm in sorted(algorithms):
+        matching = [family for name, family in known.items() if fnmatchcase(name, pattern)]
+        for algorithm in sorted(
+            {override.get("algorithm") or config.teachers.algorithm or f.teacher for f in matching}
+        ):
             yield from _options(f"teachers.families.{pattern}.options", algorithm, override.get("options", {}))
     if config.teachers.options:
         for algorithm in sorted({config.teachers.algorithm or f.teacher for f in chosen.values()}):
@@ -457,18 +445,6 @@ def _parsed(key: str, kind: type, values: Any) -> Iterator[tuple[str, str]]:
     except DibsError as error:
         for line in str(error).splitlines()[1:]:
             yield key, line.strip()
-    yield from _ranges(key, known)
-
-
-def _ranges(key: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        least = 1 if name in AT_LEAST_ONE else 0
-        if not math.isfinite(value) or value < least:
-            yield f"{key}.{name}", f"expected a number ≥ {least}, found {value}"
-        elif name in AT_MOST_ONE and value > 1:
-            yield f"{key}.{name}", f"expected a number ≤ 1, found {value}"
 
 
 def _brief(error: Exception) -> str:

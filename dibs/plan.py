@@ -28,7 +28,7 @@ from dibs.templates.fit import FitSettings
 CODE = {
     "teachers": ("dibs.teachers.train", "dibs.teachers.store"),
     "datasets": ("dibs.datasets.build", "dibs.datasets.store"),
-    "templates": ("dibs.templates.fit", "dibs.templates.template"),
+    "templates": ("dibs.templates.fit", "dibs.templates.select", "dibs.templates.template"),
     "tables": ("dibs.analysis.tables", "dibs.analysis.collect"),
     "figures": ("dibs.analysis.figures", "dibs.analysis.collect"),
 }
@@ -37,19 +37,21 @@ CODE = {
 TABLES = ("relative", "benchmarks", "splits", "improvement", "claims")
 """Tables of all evaluations."""
 
-REACH = ("car2d-reach-k*", "simpledrone-reach-k*", "droneattitude-reach-k*")
+REACH = ("car2d-reach", "simpledrone-reach", "droneattitude-reach")
 FIGURES: dict[str, tuple[str, ...]] = {
-    **{f"scalability_k{k}": REACH for k in (5, 4, 3, 2, 1)},
+    "scalability_k5": tuple(f"{family}-k*" for family in REACH),
+    **{f"scalability_k{k}": tuple(f"{family}-k{k}" for family in (*REACH, "car2d-reach-obs")) for k in (4, 3, 2, 1)},
     "obstacles": ("car2d-reach-obs-k*",),
     "choice": ("car2d-choice-l*",),
     **{f"reacher_{h}": (f"reacher-*-{h}",) for h in (8, 9, 10)},
+    "success_by_index": ("*",),
     "choice_trajectories": ("car2d-choice-l*",),
     "environments": (),
     "specifications": (),
 }
 """Figures by name, and the benchmarks they show; one none of whose benchmarks is in the config is left out."""
-OF_TEMPLATES = frozenset({"choice_trajectories"})
-"""Figures made from templates, not from evaluations."""
+OF_ONE_TEMPLATE = frozenset({"choice_trajectories"})
+"""Figures that show one template, not evaluations."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +125,18 @@ class Plan:
         """The files of a teacher."""
         return _teacher_files(self.places.teacher(family, gap, index, seed))
 
-    def previous_teacher(self, family: str, gap: int | str, index: int | str, seed: int | str) -> dict[str, str]:
-        """The files of the teacher at the training index before."""
+    def previous_teacher(self, family: str, gap: int | str, index: int | str, seed: int | str) -> str:
+        """Weights of the teacher at the training index before."""
         before = previous_index(self.family(family), int(gap), int(index))
         assert before is not None
-        return self.teacher(family, gap, before, seed)
+        return str(self.places.teacher(family, gap, before, seed))
 
-    def teachers(self, family: str, gap: int | str, seed: int | str) -> list[str]:
-        """Weights and metrics of the teachers of a split."""
-        found = [self.teacher(family, gap, i, seed) for i in self.indices(family, gap)]
-        return [files[kind] for files in found for kind in ("weights", "metrics")]
+    @cache  # noqa: B019
+    def teachers(self, family: str, gap: int | str, seed: int | str, kind: str = "weights") -> list[str]:
+        """The files of one kind of the teachers of a split."""
+        return [self.teacher(family, gap, i, seed)[kind] for i in self.indices(family, gap)]
 
+    @cache  # noqa: B019
     def datasets(self, family: str, gap: int | str, seed: int | str) -> list[str]:
         """The datasets of a split."""
         return [str(self.places.dataset(family, gap, i, seed)) for i in self.indices(family, gap)]
@@ -155,31 +158,42 @@ class Plan:
     @cached_property
     def figures(self) -> list[str]:
         """All figures that the config's benchmarks appear in, in both formats."""
-        shown = [name for name, patterns in FIGURES.items() if not patterns or self._shown(name)]
+        shown = [name for name, patterns in FIGURES.items() if not patterns or self._benchmarks_in(name)]
         return [str(self.places.figure(f"{name}.{suffix}")) for name in shown for suffix in ("pdf", "png")]
 
-    def _shown(self, figure: str) -> list[Measured]:
-        patterns = FIGURES[figure]
-        return [e for e in self.evaluations if any(fnmatchcase(e.benchmark, pattern) for pattern in patterns)]
+    def _benchmarks_in(self, figure: str) -> list[str]:
+        return [b for b in self.config.chosen if any(fnmatchcase(b, pattern) for pattern in FIGURES[figure])]
 
-    @cache  # noqa: B019
     def figure_inputs(self, name: str) -> list[str]:
-        """The evaluations, or templates, that a figure shows."""
-        if name in OF_TEMPLATES:
-            chosen = [e for e in self._shown(name) if e.method in TEMPLATE_METHODS]
-            return list(dict.fromkeys(self.artefact(e.method, e.benchmark, e.gap, e.seed) for e in chosen))
-        return [self.evaluation(e) for e in self._shown(name)]
+        """What a figure shows: lists of its benchmarks' evaluations, or one template (first method, middle gap)."""
+        shown = self._benchmarks_in(name)
+        if name not in OF_ONE_TEMPLATE:
+            return [self.evaluation_list(benchmark) for benchmark in shown]
+        method = next((m for m in self.config.methods if m in TEMPLATE_METHODS), next(iter(TEMPLATE_METHODS)))
+        gaps = sorted(self.config.gaps_of(self.benchmark(shown[0]).family))
+        return [self.artefact(method, shown[0], gaps[len(gaps) // 2], self.config.seeds[0])]
 
-    def listed(self, name: str) -> list[str]:
-        """The files that a table or figure is told of in a list."""
-        folder, _, figure = name.partition("/")
-        return self.figure_inputs(figure) if folder == "figures" else [self.evaluation(e) for e in self.evaluations]
+    def evaluation_list(self, benchmark: str) -> str:
+        """The file that lists a benchmark's evaluations: too many of them for a command line."""
+        return str(self.places.root / "inputs" / f"{benchmark}.txt")
+
+    @cached_property
+    def _by_benchmark(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for e in self.evaluations:
+            found.setdefault(e.benchmark, []).append(self.evaluation(e))
+        return found
+
+    def evaluations_of(self, benchmark: str) -> list[str]:
+        """The evaluations of a benchmark."""
+        return self._by_benchmark[benchmark]
 
     def baseline_inputs(self, method: str, unit: str, gap: int | str, seed: int | str) -> list[str]:
-        """What a baseline reads: teachers or datasets of its split, as its registry entry says."""
+        """What a baseline reads: teachers (the steps they took) or datasets, as its registry entry says."""
         family = self.benchmark(unit).family.name
-        stages = {"teachers": self.teachers, "datasets": self.datasets}
-        return [file for need in BASELINES[method].needs for file in stages[need](family, gap, seed)]
+        needs = BASELINES[method].needs
+        metrics = self.teachers(family, gap, seed, "metrics") if "teachers" in needs else []
+        return metrics + (self.datasets(family, gap, seed) if "datasets" in needs else [])
 
     # --- what the commands are told, and what else decides the bytes ---------------------------------
 

@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from dibs import paths
@@ -53,6 +53,15 @@ STYLE: dict[Any, Any] = {
 }
 NOTE = 7.0  # points
 GREY = "#6B6B6B"
+QUIET: dict[str, Any] = {
+    "ha": "center",
+    "va": "center",
+    "color": GREY,
+    "style": "italic",
+    "fontsize": NOTE,
+    "linespacing": 1.05,
+}
+"""How notes on missing data are written."""
 
 REACH = {
     "car2d-reach": "Car2D k-reachability",
@@ -168,7 +177,7 @@ def _against_train(ax: Axes, part: pd.DataFrame, metric: str, methods: Sequence[
     part = part[part["method"].isin(methods)]
     sizes = sorted(set(part["train_size"]))
     part = part.assign(place=part["train_size"].map({size: n for n, size in enumerate(sizes)}))
-    ax.set(xlim=(-0.5, max(len(sizes), 1) - 0.5), xticks=range(len(sizes)), xticklabels=sizes)
+    ax.set(xlim=(-0.6, max(len(sizes), 1) - 0.4), xticks=range(len(sizes)), xticklabels=sizes)
     ax.set_xlabel(r"training tasks $|\mathrm{Train}|$")
     if metric.endswith("_ratio"):
         _ratio_axis(ax, {"training_ratio": "training ratio", "zero_shot_ratio": "zero-shot ratio"}[metric])
@@ -211,7 +220,8 @@ def _ratio_axis(ax: Axes, text: str) -> None:
 
 def _count_axis(ax: Axes, text: str, most: float) -> None:
     ax.set(ylim=(-0.1 * most, 1.1 * most), ylabel=text)
-    ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ticks = MaxNLocator(4, integer=True).tick_values(0.0, most)
+    ax.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if 0.0 <= tick <= most]))
     ax.grid(axis="y", color="#E3E3E3", lw=0.5)
     ax.set_axisbelow(True)
 
@@ -223,24 +233,23 @@ def _ceiling(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
 
 def _lines(ax: Axes, part: pd.DataFrame, x: str, metric: str, methods: Sequence[str]) -> None:
     """Mean and deviation of each method; what is missing is said in the panel."""
-    wanted = sorted(set(part[part["method"].isin(methods)][x]))
-    absent, partial_, drawn = [], [], []
+    tables = {
+        m: part[part["method"] == m].groupby(x)[metric].agg(["mean", "std"]).dropna(subset="mean") for m in methods
+    }
+    present = [method for method in methods if len(tables[method])]
+    wanted = sorted({place for method in present for place in tables[method].index})
     top = ax.get_ylim()[1] / 1.1
-    for place, method in enumerate(methods):
-        table = part[part["method"] == method].groupby(x)[metric].agg(["mean", "std"]).dropna(subset="mean")
-        if table.empty:
-            absent.append(label(method))
-            continue
-        if len(table) < len(wanted):
-            partial_.append(label(method))
-        at = table.reindex(wanted)  # a hole in the line where a split is missing
-        style, apart = look(method), place - (len(methods) - 1) / 2
+    step = min(0.7 * _room(ax) / max(len(wanted), 1) / max(len(present), 1), 3.5)  # points between neighbours
+    for number, method in enumerate(present):
+        at = tables[method].reindex(wanted)  # a hole in the line where a split is missing
+        apart = number - (len(present) - 1) / 2
         low, high = (at["mean"] - at["std"]).clip(lower=0.0), (at["mean"] + at["std"]).clip(upper=top)
-        ax.fill_between(wanted, low, high, color=style.color, alpha=0.13, lw=0, zorder=2)
-        moved = ScaledTranslation(1.9 * apart / 72, 0.5 * apart / 72, _dpi(ax))
-        ax.plot(wanted, at["mean"], transform=ax.transData + moved, zorder=3 + 0.1 * place, **_line(method))
-        drawn.append(np.column_stack([table.index.to_numpy(float), table["mean"]]))
-    _say_missing(ax, absent, partial_, bool(wanted), drawn)
+        ax.fill_between(wanted, low, high, color=look(method).color, alpha=0.13, lw=0, zorder=2)
+        moved = ScaledTranslation(step * apart / 72, 0.4 * apart / 72, _dpi(ax))
+        ax.plot(wanted, at["mean"], transform=ax.transData + moved, zorder=3 + 0.1 * number, **_line(method))
+    absent = [label(method) for method in methods if method not in present]
+    partly = [label(method) for method in present if len(tables[method]) < len(wanted)]
+    _say_missing(ax, absent, partly, bool(wanted))
 
 
 def _line(method: str) -> dict[str, Any]:
@@ -286,17 +295,24 @@ def _legend(figure: Figure, frame: pd.DataFrame, methods: Sequence[str], bars: b
         handletextpad=0.4,
         borderaxespad=0.2,
     )
-    figure.supxlabel(_seeds(frame[frame["method"].isin(methods)], "whiskers" if bars else "shades"), fontsize=NOTE)
+    figure.supxlabel(_seeds(frame[frame["method"].isin(methods)], bars), fontsize=NOTE)
 
 
-def _seeds(frame: pd.DataFrame, what: str) -> str:
+def _seeds(frame: pd.DataFrame, bars: bool) -> str:
+    """What lines and shades, or bars and whiskers, are."""
     counts = sorted(set(frame.groupby(["benchmark", "gap", "method"]).size()))
     if not counts:
         return "no data"
-    if counts == [1]:
-        return "one seed"
     span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"mean over {span} seeds; {what}: one standard deviation"
+    deviation = f"; {'whiskers' if bars else 'shades'}: one standard deviation"
+    apart = "" if bars or frame["method"].nunique() == 1 else "; lines that coincide are drawn about a point apart"
+    return ("one seed" if span == "1" else f"mean over {span} seeds{deviation}") + apart
+
+
+def _room(ax: Axes) -> float:
+    """About how wide the panel is, in points: known before the layout is."""
+    spec = ax.get_subplotspec()
+    return 72 * WIDTH / (spec.get_gridspec().ncols if spec is not None else 1) - 40
 
 
 def _dpi(ax: Axes) -> Any:
@@ -308,58 +324,26 @@ def _dpi(ax: Axes) -> Any:
 # --- what is missing -------------------------------------------------------------------------------------
 
 
-def _say_missing(
-    ax: Axes, absent: Sequence[str], partly: Sequence[str], any_data: bool, drawn: Sequence[np.ndarray]
-) -> None:
+def _say_missing(ax: Axes, absent: Sequence[str], partly: Sequence[str], any_data: bool) -> None:
     """Write into the panel which methods have no data, or not all of it."""
     if not any_data:
-        ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", va="center", color=GREY, style="italic")
+        ax.text(0.5, 0.5, "not run", transform=ax.transAxes, **QUIET)
         ax.set_facecolor("#F4F4F4")
-        ax.xaxis.set_major_locator(NullLocator())
+        ax.set(xticks=[], yticks=[])
         return
-    lines = []
-    if absent:
-        lines.append(f"no data for: {', '.join(absent)}")
-    if partly:
-        lines.append(f"incomplete: {', '.join(partly)}")
-    if lines:
-        _note(ax, lines, drawn)
+    lines = [f"no data for: {', '.join(absent)}"] if absent else []
+    lines += [f"incomplete: {', '.join(partly)}"] if partly else []
+    text = "\n".join(part for line in lines for part in textwrap.wrap(line, int(_room(ax) / (0.53 * NOTE))))
+    if text:
+        _headroom(ax, text.count("\n") + 1, 72.0)
+        ax.text(0.5, 0.99, text, transform=ax.transAxes, **{**QUIET, "va": "top"})
 
 
-def _note(ax: Axes, lines: Sequence[str], drawn: Sequence[np.ndarray]) -> None:
-    """A note where the panel is emptiest; `drawn` are curves (points, 2) in data coordinates."""
-    spec = ax.get_subplotspec()
-    columns = spec.get_gridspec().ncols if spec is not None else 1
-    width = int(72 * WIDTH * 0.78 / columns / (0.5 * NOTE))  # characters that fit
-    text = "\n".join(part for line in lines for part in textwrap.wrap(line, width))
-    half = 0.075 * (text.count("\n") + 1)
-    spots = np.linspace(half + 0.02, 0.98 - half, 9)
-    to_axes = ax.transData + ax.transAxes.inverted()
-    dense = [_dense(to_axes.transform(curve)) for curve in drawn]
-    heights = np.concatenate([d[:, 1] for d in dense]) if dense else np.empty(0)
-    crowd = [int(np.sum(np.abs(heights - spot) < half + 0.04)) for spot in spots]
-    best = min(range(len(spots)), key=lambda n: (crowd[n], abs(spots[n] - 0.5)))
-    box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.8}
-    ax.text(
-        *(0.5, spots[best], text),
-        transform=ax.transAxes,
-        ha="center",
-        va="center",
-        fontsize=NOTE,
-        color=GREY,
-        style="italic",
-        bbox=box,
-        zorder=9,
-        linespacing=1.05,
-    )
-
-
-def _dense(curve: np.ndarray) -> np.ndarray:
-    """Points all along a curve."""
-    if len(curve) < 2:
-        return curve
-    t = np.linspace(0, len(curve) - 1, 60)
-    return np.column_stack([np.interp(t, np.arange(len(curve)), curve[:, axis]) for axis in (0, 1)])
+def _headroom(ax: Axes, lines: int, height: float) -> None:
+    """Lengthen the y-axis of a panel about so high (points), so that a note above hides no data."""
+    low, high = ax.get_ylim()
+    share = 1.15 * NOTE * lines / height
+    ax.set_ylim(low, low + (high - low) / (1.0 - share))
 
 
 # --- bars ------------------------------------------------------------------------------------------------
@@ -378,26 +362,29 @@ def reacher(frame: pd.DataFrame, blocks: int, options: Options = USUAL) -> Figur
         unseen = float(chosen["unseen_size"].max()) if len(chosen) else 1.0
         many = f"\n(of {unseen:.0f}, gap {gap})" if len(chosen) else ""
         _count_axis(ax, "unseen tasks solved" + many, unseen)
-        ax.set_ylim(0.0, 1.14 * unseen)
+        ax.set_ylim(0.0, 1.08 * unseen)
         ax.set(xlim=(-0.55, 3.55), xticks=range(4))
         ax.set_xticklabels(VARIANTS.values(), fontsize=7.5)
         ax.tick_params(axis="x", length=0)
         if len(chosen):
             _ceiling(ax, np.array([-0.55, 3.55]), np.array([unseen, unseen]))
-            for place, name in enumerate(names):
+            notes = [
                 _bars(ax, place, chosen[chosen["benchmark"] == name], methods, unseen)
+                for place, name in enumerate(names)
+            ]
+            _say_above(ax, notes)
         else:
-            _say_missing(ax, [], [], False, [])
-        ax.set_title(f"$\\mathsf{{Reacher}}$: {blocks} blocks", fontweight="bold")
+            _say_missing(ax, [], [], False)
+        ax.set_title(f"Reacher, {blocks} blocks", fontweight="bold")
         _legend(figure, chosen, methods, bars=True)
     return figure
 
 
-def _bars(ax: Axes, place: int, part: pd.DataFrame, methods: Sequence[str], unseen: float) -> None:
-    """One group of bars; a bar of height 0 is marked as such, one that was not run is named."""
+def _bars(ax: Axes, place: int, part: pd.DataFrame, methods: Sequence[str], unseen: float) -> str:
+    """One group of bars, those of height 0 marked as such; returns what is to be said of those that are missing."""
     if part.empty:
-        ax.text(place, 0.5 * unseen, "not run", ha="center", va="center", color=GREY, style="italic")
-        return
+        ax.text(place, 0.5 * unseen, "not run", **QUIET)
+        return ""
     width = 0.86 / len(methods)
     absent = []
     for number, method in enumerate(methods):
@@ -419,11 +406,16 @@ def _bars(ax: Axes, place: int, part: pd.DataFrame, methods: Sequence[str], unse
                 fontsize=NOTE,
                 color=look(method).color,
             )
-    if absent:
-        text = "\n".join(textwrap.wrap(f"no data for: {', '.join(absent)}", 20))
-        box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.8}
-        kwargs: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": NOTE, "color": GREY, "style": "italic"}
-        ax.text(place, 0.55 * unseen, text, bbox=box, zorder=9, **kwargs)
+    return f"no data for: {', '.join(absent)}" if absent else ""
+
+
+def _say_above(ax: Axes, notes: Sequence[str]) -> None:
+    """One note above each group of bars."""
+    texts = ["\n".join(textwrap.wrap(note, 24)) for note in notes]
+    if any(texts):
+        _headroom(ax, 1 + max(text.count("\n") for text in texts), 90.0)
+    for place, text in enumerate(texts):
+        ax.text(place, ax.get_ylim()[1], text, **{**QUIET, "va": "top"})
 
 
 def _bar(method: str) -> dict[str, Any]:
@@ -665,7 +657,7 @@ def _say_no_weight(ax: Axes, found: set[float]) -> None:
     if not found - {0.0}:
         lines.append(r"not run: $\lambda_\mathrm{x} > 0$")
     for line in lines:
-        ax.text(0.5, 0.08, line, transform=ax.transAxes, ha="center", color=GREY, style="italic", fontsize=NOTE)
+        ax.text(0.5, 0.08, line, transform=ax.transAxes, **QUIET)
 
 
 def _drifts(file: Path) -> list[dict[str, Any]]:

@@ -41,6 +41,10 @@ class Settings:
     """Hidden layers; empty: those of the family's network."""
     observe_stage: bool = True
     """Whether the policy sees how many stages lie behind it."""
+    depth: float = -1.0
+    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    bonus: float = 1.0
+    """Reward for every completed stage."""
     reward: RewardKind = "distance"
     """Reward per step: minus the distance to go, or how much of it the step has covered."""
     directions: int = 20
@@ -69,8 +73,8 @@ def train(run: Run, settings: Settings) -> Trained:
     """Search one policy for all training tasks of a benchmark."""
     edges = [edge.name for edge in graph(parse(run.text)).edges]
     budget = settings.steps or dibs_steps(run.places, run.family, run.gap, run.seed, edges)
-    depth = run.family.reward.depth
-    task = FlatTask(run.family, run.text, run.train, settings.observe_stage, settings.reward, depth=depth)
+    depth = run.family.reward.depth if settings.depth < 0 else settings.depth
+    task = FlatTask(run.family, run.text, run.train, settings.observe_stage, settings.reward, settings.bonus, depth)
     network = flat_network(task, settings.hidden)
     rng = stream("baseline", "ars", run.benchmark, run.gap, run.seed)
     theta = network.initial(rng, (settings.restarts,))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class Settings:
     """Environment steps after which training ends, if it has not converged before."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Activation of the hidden layers."""
     rollouts: int = 20
     """Episodes per task, before and again after adaptation."""
     tasks: int = 10
@@ -255,7 +257,7 @@ class Learner:
         import torch
 
         self.settings, self.rng = settings, rng
-        self.network = Network(task.observation_dim, tuple(settings.hidden), task.action_dim)
+        self.network = Network(task.observation_dim, tuple(settings.hidden), task.action_dim, settings.activation)
         self.theta = initial(self.network, settings.initial_std, rng)
         self._parameters = torch.from_numpy(self.theta)  # shares memory: Adam's steps show in theta
         self._adam = torch.optim.Adam([self._parameters], lr=settings.learning_rate)

@@ -81,7 +81,7 @@ def build(family: Family, teacher: Teacher, replay: list[Array], settings: Datas
             if len(good):
                 chosen = states[good]
                 yield Block(e, chosen, teacher.act(e, chosen), source[good], confidence[good])
-            if kept < settings.least_acceptance * tried and tried >= 20_000:
+            if kept < min(settings.size, settings.least_acceptance * tried) and tried >= 20_000:
                 raise DibsError(
                     f"{family.name} index {teacher.index} seed {teacher.seed}, edge {name}: the confidence filter "
                     f"kept {kept} of {tried} candidates ({kept / tried:.2%}) at threshold {settings.threshold}; "

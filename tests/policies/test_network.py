@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def by_hand(network: Network, theta: np.ndarray, x: np.ndarray) -> list[float]:
     """One forward pass with one parameter vector and one input, as the module's docstring says, in plain Python."""
     values, at = [float(v) for v in x], 0
     sizes = [network.inputs, *network.hidden, network.outputs]
-    for layer, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for layer, (a, b) in enumerate(pairwise(sizes)):
         weights = theta[at : at + a * b]  # row-major, inputs × outputs
         biases = theta[at + a * b : at + a * b + b]
         at += a * b + b

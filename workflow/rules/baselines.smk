@@ -7,21 +7,21 @@ rule baseline:
         lambda w: PLAN.baseline_inputs(w.method, w.benchmark, w.gap, w.seed),
     output:
         **with_metrics(PLACES.baseline("{method}", "{benchmark}", "{gap}", "{seed}")),
-    params:
-        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
-        settings=lambda w: PLAN.baseline_settings(w.method),
-        depends=lambda w: PLAN.depends("baselines", PLAN.benchmark(w.benchmark).family.name, w.method),
-        results=results,
     log:
         LOGS / "baselines/{method}/{benchmark}/gap{gap}/seed{seed}.log",
     benchmark:
         TIMES / "baselines/{method}/{benchmark}/gap{gap}/seed{seed}.tsv"
+    conda:
+        "../../environment.yml"
     threads: 1
     resources:
         mem_mb=growing(3000),
         runtime=growing(120),
-    conda:
-        "../../environment.yml"
+    params:
+        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
+        settings=lambda w: PLAN.baseline_settings(w.method),
+        depends=lambda w: PLAN.depends("baselines", PLAN.benchmark(w.benchmark).family.name, w.method),
+        results=PLACES.root,
     message:
         "baseline {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
     shell:

@@ -3,6 +3,8 @@
 import shlex
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
 
 from dibs.config import TEMPLATE_METHODS, parse_config
 from dibs.errors import DibsError
@@ -10,16 +12,21 @@ from dibs.paths import metrics, timing
 from dibs.plan import Plan
 
 try:
-    PLAN = Plan(parse_config(config, " + ".join(["config.yaml", *map(os.path.relpath, workflow.overwrite_configfiles)])))
+    PLAN = Plan(
+        parse_config(
+            config,
+            " + ".join(["config.yaml", *map(os.path.relpath, workflow.overwrite_configfiles)]),
+        )
+    )
 except DibsError as error:
     raise WorkflowError(str(error))
 
 PLACES = PLAN.places
-INPUTS = PLACES.root / "inputs"
 LOGS = PLACES.root / "logs"
 TIMES = PLACES.root / "times"
 
 TABLES, FIGURES = PLAN.tables, PLAN.figures
+LISTS = [PLAN.evaluation_list(benchmark) for benchmark in PLAN.config.chosen]
 EVALUATIONS = [PLAN.evaluation(e) for e in PLAN.evaluations]
 TEACHERS = sorted({file for s in PLAN.splits for file in PLAN.teachers(s.family, s.gap, s.seed)})
 
@@ -39,9 +46,9 @@ wildcard_constraints:
     name="[a-z0-9_]+",
 
 
-def results(wildcards):
-    """Root of the results."""
-    return str(PLACES.root)
+def read_of(teacher):
+    """The files of a teacher that its dataset is made from."""
+    return {kind: teacher[kind] for kind in ("weights", "buffers", "metrics")}
 
 
 def with_metrics(weights):
@@ -60,3 +67,10 @@ def growing(value):
 # next attempt (a copy outside the declared outputs, verified before it is trusted) belongs into `dibs teacher`;
 # the rules need not know of it.
 CHAIN = "chain_{family}_gap{gap}_seed{seed}"
+
+
+# `snakemake -n --quiet` is meant to print the counted plan and stop; Snakemake 9.27 silences the plan as well.
+if workflow.output_settings.dryrun:
+    for handler in logger.handlers:
+        for shown in handler.filters:
+            shown.quiet = {*getattr(shown, "quiet", ())} - {Quietness.PROGRESS}

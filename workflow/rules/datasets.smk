@@ -3,23 +3,23 @@
 
 rule base_dataset:
     input:
-        **PLAN.teacher("{family}", "", 0, "{seed}"),
+        **read_of(PLAN.teacher("{family}", "", 0, "{seed}")),
     output:
         PLACES.dataset("{family}", "", 0, "{seed}"),
+    log:
+        LOGS / "datasets/{family}/base/seed{seed}/0.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(10),
     params:
         family=lambda w: PLAN.family_source(w.family),
         gap=lambda w: PLAN.family(w.family).last_index,
         settings=lambda w: PLAN.dataset_settings(w.family),
         depends=lambda w: PLAN.depends("datasets", w.family),
-        results=results,
-    log:
-        LOGS / "datasets/{family}/base/seed{seed}/0.log",
-    threads: 1
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(10),
-    conda:
-        "../../environment.yml"
+        results=PLACES.root,
     message:
         "dataset of {wildcards.family}, index 0, seed {wildcards.seed}"
     shell:
@@ -29,22 +29,22 @@ rule base_dataset:
 
 rule dataset:
     input:
-        **PLAN.teacher("{family}", "{gap}", "{index}", "{seed}"),
+        **read_of(PLAN.teacher("{family}", "{gap}", "{index}", "{seed}")),
     output:
         PLACES.dataset("{family}", "{gap}", "{index}", "{seed}"),
-    params:
-        family=lambda w: PLAN.family_source(w.family),
-        settings=lambda w: PLAN.dataset_settings(w.family),
-        depends=lambda w: PLAN.depends("datasets", w.family),
-        results=results,
     log:
         LOGS / "datasets/{family}/gap{gap}/seed{seed}/{index}.log",
+    conda:
+        "../../environment.yml"
     threads: 1
     resources:
         mem_mb=growing(1000),
         runtime=growing(10),
-    conda:
-        "../../environment.yml"
+    params:
+        family=lambda w: PLAN.family_source(w.family),
+        settings=lambda w: PLAN.dataset_settings(w.family),
+        depends=lambda w: PLAN.depends("datasets", w.family),
+        results=PLACES.root,
     message:
         "dataset of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:

@@ -6,21 +6,39 @@ rule evaluation:
         lambda w: PLAN.artefact(w.method, w.benchmark, w.gap, w.seed),
     output:
         PLACES.evaluation("{method}", "{benchmark}", "{gap}", "{seed}"),
-    params:
-        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
-        settings=PLAN.evaluation_settings,
-        depends=lambda w: PLAN.depends("evaluations", PLAN.benchmark(w.benchmark).family.name, w.method),
-        results=results,
     log:
         LOGS / "evaluations/{method}/{benchmark}/gap{gap}/seed{seed}.log",
+    conda:
+        "../../environment.yml"
     threads: 1
     resources:
         mem_mb=growing(1000),
         runtime=growing(10),
-    conda:
-        "../../environment.yml"
+    params:
+        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
+        settings=PLAN.evaluation_settings,
+        depends=lambda w: PLAN.depends("evaluations", PLAN.benchmark(w.benchmark).family.name, w.method),
+        results=PLACES.root,
     message:
         "evaluation of {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
     shell:
         "dibs evaluate {params.benchmark:q} --method {wildcards.method} --gap {wildcards.gap} --seed {wildcards.seed}"
         " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+
+
+# What tables and figures are told instead of thousands of paths: a benchmark's evaluations, a path a line, with
+# their checksums, so that the list changes when one of them does.
+rule evaluation_list:
+    input:
+        lambda w: PLAN.evaluations_of(w.benchmark),
+    output:
+        PLAN.evaluation_list("{benchmark}"),
+    log:
+        LOGS / "inputs/{benchmark}.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    message:
+        "list of the evaluations on {wildcards.benchmark}"
+    script:
+        "../scripts/evaluation_list.py"

@@ -4,22 +4,22 @@
 rule base_teacher:
     output:
         **PLAN.teacher("{family}", "", 0, "{seed}"),
+    log:
+        LOGS / "teachers/{family}/base/seed{seed}/0.log",
+    benchmark:
+        TIMES / "teachers/{family}/base/seed{seed}/0.tsv"
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(60),
     params:
         family=lambda w: PLAN.family_source(w.family),
         gap=lambda w: PLAN.family(w.family).last_index,
         settings=lambda w: PLAN.teacher_settings(w.family),
         depends=lambda w: PLAN.depends("teachers", w.family),
-        results=results,
-    log:
-        LOGS / "teachers/{family}/base/seed{seed}/0.log",
-    benchmark:
-        TIMES / "teachers/{family}/base/seed{seed}/0.tsv"
-    threads: 1
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(60),
-    conda:
-        "../../environment.yml"
+        results=PLACES.root,
     message:
         "teacher of {wildcards.family}, index 0, seed {wildcards.seed}"
     shell:
@@ -29,26 +29,26 @@ rule base_teacher:
 
 rule teacher:
     input:
-        unpack(lambda w: PLAN.previous_teacher(w.family, w.gap, w.index, w.seed)),
+        lambda w: PLAN.previous_teacher(w.family, w.gap, w.index, w.seed),
     output:
         **PLAN.teacher("{family}", "{gap}", "{index}", "{seed}"),
-    params:
-        family=lambda w: PLAN.family_source(w.family),
-        settings=lambda w: PLAN.teacher_settings(w.family),
-        depends=lambda w: PLAN.depends("teachers", w.family),
-        results=results,
     log:
         LOGS / "teachers/{family}/gap{gap}/seed{seed}/{index}.log",
     benchmark:
         TIMES / "teachers/{family}/gap{gap}/seed{seed}/{index}.tsv"
-    threads: 1
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     group:
         CHAIN
     conda:
         "../../environment.yml"
+    threads: 1
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    params:
+        family=lambda w: PLAN.family_source(w.family),
+        settings=lambda w: PLAN.teacher_settings(w.family),
+        depends=lambda w: PLAN.depends("teachers", w.family),
+        results=PLACES.root,
     message:
         "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:

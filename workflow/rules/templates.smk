@@ -10,22 +10,22 @@ for fitted in TEMPLATE_METHODS:
             datasets=lambda w: PLAN.datasets(w.family, w.gap, w.seed),
         output:
             **with_metrics(PLACES.template(fitted, "{family}", "{gap}", "{seed}")),
+        log:
+            LOGS / "templates" / fitted / "{family}/gap{gap}/seed{seed}.log",
+        benchmark:
+            TIMES / "templates" / fitted / "{family}/gap{gap}/seed{seed}.tsv"
+        conda:
+            "../../environment.yml"
+        threads: 1
+        resources:
+            mem_mb=growing(4000),
+            runtime=growing(60),
         params:
             family=lambda w: PLAN.family_source(w.family),
             method=fitted,
             settings=lambda w, method=fitted: PLAN.template_settings(method, w.family),
             depends=lambda w: PLAN.depends("templates", w.family),
-            results=results,
-        log:
-            LOGS / "templates" / fitted / "{family}/gap{gap}/seed{seed}.log",
-        benchmark:
-            TIMES / "templates" / fitted / "{family}/gap{gap}/seed{seed}.tsv"
-        threads: 1
-        resources:
-            mem_mb=growing(4000),
-            runtime=growing(60),
-        conda:
-            "../../environment.yml"
+            results=PLACES.root,
         message:
             "template {params.method} of {wildcards.family}, gap {wildcards.gap}, seed {wildcards.seed}"
         shell:
