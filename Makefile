@@ -8,6 +8,7 @@ WORKERS ?= 2
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := results/demo
 TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
 SMK := $(wildcard Snakefile workflow/rules/*.smk)
 SOURCES := $(wildcard dibs tests benchmarks)
@@ -28,8 +29,17 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: env ## the whole method end to end on a small config: minutes
-	PATH="$(abspath $(BIN)):$$PATH" snakemake demo --profile profiles/local --configfile config/demo.yaml
+# Interrupted, it goes on where it was; finished, it only shows the results again.
+demo: env ## the whole method end to end on a small config: about five minutes
+	@$(BIN)/python workflow/scripts/unlock.py
+	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml --quiet reason
+	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
+	@printf '\nfigures:\n' && ls $(DEMO)/figures/*.png
+	@printf '\nnext, after `. $(BIN)/activate`:\n'
+	@printf '  %-84s %s\n' \
+		'snakemake -n --quiet' 'the plan of the full paper' \
+		'snakemake --cores all --configfile config/laptop.yaml' 'every environment, about two hours' \
+		'dibs policy car2d-reach-k5 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
 
 test: env ## all tests
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)

@@ -25,6 +25,7 @@ include: "workflow/rules/baselines.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/documentation.smk"
 
 
 report: "workflow/report/workflow.rst"

@@ -14,6 +14,7 @@ from dibs.errors import DibsError
 
 T = TypeVar("T")
 
+Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]

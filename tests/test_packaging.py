@@ -21,9 +21,7 @@ HEAVY = {"torch", "stable_baselines3", "gymnasium", "pandas", "pyarrow", "matplo
 
 
 def python(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *argv], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT
-    )
+    return subprocess.run([sys.executable, *argv], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
 
 
 def test_environment_yml_is_in_step_with_pyproject():

@@ -59,15 +59,15 @@ def in_results(root: Path, kind: str) -> list[Path]:
 
 
 def listed(entries: Sequence[Path], kind: str) -> list[Path]:
-    """The files that the entries name: a file itself, all in a folder, or those listed in a .txt file."""
+    """The files that the entries name: a result itself, all in a folder, or those listed in any other file."""
     files: list[Path] = []
     for entry in entries:
         if entry.is_dir():
             files += in_results(entry, kind) or _below(entry, kind)
-        elif entry.suffix == ".txt":
-            files += _lines(entry)
-        else:
+        elif entry.suffix in (".parquet", ".safetensors", ".json"):
             files.append(entry)
+        else:
+            files += _lines(entry)
     return files
 
 

@@ -199,7 +199,9 @@ def _against_k(ax: Axes, part: pd.DataFrame, methods: Sequence[str], gap: int | 
     _count_axis(ax, "unseen solved" + (f"\n(of {unseen:.0f}, gap {chosen})" if len(part) else ""), unseen)
     if len(part):
         _ceiling(ax, np.array([0.6, 5.4]), np.array([unseen, unseen]))
-    _lines(ax, part, "k", "zero_shot_count", methods)
+    never = [k for k in range(1, 6) if k not in set(part["k"])]
+    notes = [f"not run: $k$ = {', '.join(map(str, never))}"] if never and len(part) else []
+    _lines(ax, part, "k", "zero_shot_count", methods, range(1, 6), notes)
 
 
 def middle_gap(part: pd.DataFrame) -> int | None:
@@ -231,13 +233,22 @@ def _ceiling(ax: Axes, x: np.ndarray, y: np.ndarray) -> None:
     ax.plot(x, y, color=GREY, lw=0.7, ls=(0, (1, 1.5)), zorder=1.5)
 
 
-def _lines(ax: Axes, part: pd.DataFrame, x: str, metric: str, methods: Sequence[str]) -> None:
-    """Mean and deviation of each method; what is missing is said in the panel."""
+def _lines(
+    ax: Axes,
+    part: pd.DataFrame,
+    x: str,
+    metric: str,
+    methods: Sequence[str],
+    places: Sequence[int] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """Mean and deviation of each method over `places`; what is missing is said in the panel, after `notes`."""
     tables = {
         m: part[part["method"] == m].groupby(x)[metric].agg(["mean", "std"]).dropna(subset="mean") for m in methods
     }
     present = [method for method in methods if len(tables[method])]
-    wanted = sorted({place for method in present for place in tables[method].index})
+    known = sorted({place for method in present for place in tables[method].index})
+    wanted = list(places) or known
     top = ax.get_ylim()[1] / 1.1
     step = min(0.7 * _room(ax) / max(len(wanted), 1) / max(len(present), 1), 3.5)  # points between neighbours
     for number, method in enumerate(present):
@@ -248,8 +259,8 @@ def _lines(ax: Axes, part: pd.DataFrame, x: str, metric: str, methods: Sequence[
         moved = ScaledTranslation(step * apart / 72, 0.4 * apart / 72, _dpi(ax))
         ax.plot(wanted, at["mean"], transform=ax.transData + moved, zorder=3 + 0.1 * number, **_line(method))
     absent = [label(method) for method in methods if method not in present]
-    partly = [label(method) for method in present if len(tables[method]) < len(wanted)]
-    _say_missing(ax, absent, partly, bool(wanted))
+    partly = [label(method) for method in present if len(tables[method]) < len(known)]
+    _say_missing(ax, absent, partly, bool(known), notes)
 
 
 def _line(method: str) -> dict[str, Any]:
@@ -324,16 +335,18 @@ def _dpi(ax: Axes) -> Any:
 # --- what is missing -------------------------------------------------------------------------------------
 
 
-def _say_missing(ax: Axes, absent: Sequence[str], partly: Sequence[str], any_data: bool) -> None:
+def _say_missing(
+    ax: Axes, absent: Sequence[str], partly: Sequence[str], any_data: bool, notes: Sequence[str] = ()
+) -> None:
     """Write into the panel which methods have no data, or not all of it."""
     if not any_data:
         ax.text(0.5, 0.5, "not run", transform=ax.transAxes, **QUIET)
         ax.set_facecolor("#F4F4F4")
         ax.set(xticks=[], yticks=[])
         return
-    lines = [f"no data for: {', '.join(absent)}"] if absent else []
+    lines = [*notes, *([f"no data for: {', '.join(absent)}"] if absent else [])]
     lines += [f"incomplete: {', '.join(partly)}"] if partly else []
-    text = "\n".join(part for line in lines for part in textwrap.wrap(line, int(_room(ax) / (0.53 * NOTE))))
+    text = "\n".join(part for line in lines for part in textwrap.wrap(line, int(_room(ax) / (0.5 * NOTE))))
     if text:
         _headroom(ax, text.count("\n") + 1, 72.0)
         ax.text(0.5, 0.99, text, transform=ax.transAxes, **{**QUIET, "va": "top"})
@@ -528,7 +541,7 @@ def choice_trajectories(template_file: Path, benchmark: str = "", count: int = 1
     ]
     trajectories.sort(key=lambda t: (t.role == "train", t.index))  # the fewer ones on top
     figure = draw.figure_task(family, spec, [0, family.last_index // 2, family.last_index], trajectories)
-    figure.axes[0].set_title(f"{label(template.method)}, gap {template.gap}, seed {template.seed}")
+    figure.axes[0].set_title(f"{label(template.method)}, gap {template.gap}, seed {template.seed}", fontsize=8.5)
     return figure
 
 
@@ -573,7 +586,7 @@ def loss_curves(files: Sequence[Path], options: Options = USUAL) -> Figure:
             _edge_legend(ax, names)
             ax.set_yscale("log")
             ax.set(xlabel="step of Adam", ylabel="BC loss")
-            ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
             ax.set_title(f"{family}, {label(method)}, gap {part['gap'].iloc[0]}", fontsize=7.5)
         seeds = curves["seed"].nunique()
         each = f"one line per edge and seed ({seeds} seeds)" if seeds > 1 else "one line per edge"
@@ -636,7 +649,8 @@ def drift(files: Sequence[Path], options: Options = USUAL) -> Figure:
             )
             ax.set(xlabel="training index $i$", ylabel=r"$\|\theta_i - \theta_{i^-}\|_2$")
             ax.set_ylim(bottom=0.0)
-            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            ticks = sorted(set(part["index"]))
+            ax.xaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 8)]))
             ax.set_title(f"{family}, gap {part['gap'].iloc[0]}", fontsize=7.5)
             _say_no_weight(ax, set(part["cross_index"]))
         handles = [Line2D([], [], color=colors[w], marker=markers[w], ms=3.6, lw=1.0) for w in weights]
@@ -670,7 +684,7 @@ def _drifts(file: Path) -> list[dict[str, Any]]:
     found = metrics["metrics"].get("drift")
     if found is None:
         return []
-    row = {key: meta[key] for key in ("family", "gap", "index", "seed")}
+    row: dict[str, Any] = {key: meta[key] for key in ("family", "gap", "index", "seed")}
     return [{**row, "drift": float(found), "cross_index": float(meta["settings"]["cross_index"])}]
 
 
@@ -727,9 +741,11 @@ def _evaluated(draw_frame: Callable[..., Figure], *args: Any) -> Callable[[list[
 def _along_index(files: list[Path], options: Options) -> Figure:
     frame = collect(files)
     benchmark = options.benchmark
-    if not benchmark:
-        counts = frame.groupby("benchmark").size()
-        benchmark = benchmark_order(counts[counts == counts.max()].index)[0]
+    if not benchmark:  # the longest of the first family that most was run of
+        counts = frame.groupby(["family", "benchmark"]).size()
+        most = benchmark_order(counts[counts == counts.max()].index.get_level_values("benchmark"))
+        first = frame[frame["benchmark"] == most[0]]["family"].iloc[0]
+        benchmark = [b for b in most if (first, b) in counts.index][-1]
     gap = options.gap if options.gap is not None else middle_gap(frame[frame["benchmark"] == benchmark])
     if gap is None:
         raise DibsError(f"no evaluation of {benchmark} among the inputs")

@@ -7,7 +7,7 @@ Searches from scratch often get stuck, so a few start together and the best one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,8 +41,8 @@ class Settings:
     """Hidden layers; empty: those of the family's network."""
     observe_stage: bool = True
     """Whether the policy sees how many stages lie behind it."""
-    depth: float = -1.0
-    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    depth: float = 0.0
+    """How deep inside a target counts as reached while training."""
     bonus: float = 1.0
     """Reward for every completed stage."""
     reward: RewardKind = "distance"
@@ -55,6 +55,8 @@ class Settings:
     """Standard deviation ν of the perturbations."""
     step: float = 0.05
     """Step size before division by (best · standard deviation of the scores)."""
+    initial_gain: float = 1.0
+    """Scale of random initial weights."""
     rollouts: int = 4
     """Rollouts per candidate and task."""
     restarts: int = 4
@@ -73,58 +75,80 @@ def train(run: Run, settings: Settings) -> Trained:
     """Search one policy for all training tasks of a benchmark."""
     edges = [edge.name for edge in graph(parse(run.text)).edges]
     budget = settings.steps or dibs_steps(run.places, run.family, run.gap, run.seed, edges)
-    depth = run.family.reward.depth if settings.depth < 0 else settings.depth
-    task = FlatTask(run.family, run.text, run.train, settings.observe_stage, settings.reward, settings.bonus, depth)
-    network = flat_network(task, settings.hidden)
+    task = FlatTask(
+        run.family, run.text, run.train, settings.observe_stage, settings.reward, settings.bonus, settings.depth
+    )
     rng = stream("baseline", "ars", run.benchmark, run.gap, run.seed)
-    theta = network.initial(rng, (settings.restarts,))
+    found = search(task, settings, budget, rng, run.progress)
+    return Trained(
+        {"theta": found.theta},
+        {"network": asdict(found.network), "observe_stage": settings.observe_stage},
+        found.steps,
+        {"budget": budget, "iterations": found.iterations, "success": found.success, "curve": found.curve},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best policy of a search."""
+
+    network: Network
+    theta: Array  # (size,)
+    success: float
+    steps: int
+    iterations: int
+    curve: list[dict[str, float]]
+
+
+def search(
+    task: FlatTask,
+    settings: Settings,
+    budget: int,
+    rng: np.random.Generator,
+    progress: Callable[[str], None] | None = None,
+) -> Found:
+    """Search one policy for all tasks within a budget of environment steps."""
+    network = flat_network(task, settings.hidden)
+    theta = network.initial(rng, (settings.restarts,), settings.initial_gain)
     best_theta, best_score = theta.copy(), [(-1.0, -np.inf)] * settings.restarts
     curve: list[dict[str, float]] = []
-    steps = iteration = stale = 0
+    steps = iteration = stale = top = 0
     while True:
         if iteration % settings.check_every == 0:
-            checked = rollout(
-                task, Shared(network, theta), task.draw(settings.check_rollouts, rng), candidates=(len(theta),)
-            )
+            draws = task.draw(settings.check_rollouts, rng)
+            checked = rollout(task, Shared(network, theta), draws, candidates=(len(theta),))
             steps += checked.steps
-            _refuse_nan(run, checked.returns)
             success, returns = checked.success.mean(axis=(1, 2)), checked.returns.mean(axis=(1, 2))
             stale += 1
             for r, score in enumerate(zip(success.tolist(), returns.tolist(), strict=True)):
                 if score > best_score[r]:
+                    # A better return counts as progress only if it is more than noise around the best.
                     gained = score[0] > best_score[r][0] or score[1] > best_score[r][1] + 0.01 * abs(score[1])
                     stale = 0 if gained else stale
                     best_theta[r], best_score[r] = theta[r], score
             top = max(range(len(theta)), key=lambda r: best_score[r])
+            stage = float(checked.stage[top].mean())
             curve.append(
-                {"steps": steps, "success": best_score[top][0], "return": best_score[top][1], "now": success[top]}
+                {"steps": steps, "success": float(success[top]), "return": float(returns[top]), "stage": stage}
             )
-            if run.progress is not None:
-                run.progress(f"iteration {iteration}: success {best_score[top][0]:.3f} after {steps} steps")
+            if progress is not None:
+                progress(f"iteration {iteration}: success {best_score[top][0]:.3f}, stage {stage:.2f}, {steps} steps")
             if len(theta) > 1 and (iteration >= settings.trial or best_score[top][0] >= 1.0):
-                theta, best_theta, best_score = theta[[top]], best_theta[[top]], [best_score[top]]
-            if (best_score[0][0] >= 1.0 and stale >= settings.patience) or steps >= budget:
+                theta, best_theta, best_score, top = theta[[top]], best_theta[[top]], [best_score[top]], 0
+            if (best_score[top][0] >= 1.0 and stale >= settings.patience) or steps >= budget:
                 break
         delta = rng.standard_normal((len(theta), settings.directions, network.size), dtype=np.float32)
         spread = np.float32(settings.exploration) * delta
         candidates = np.concatenate([theta[:, None] + spread, theta[:, None] - spread], axis=1)
-        outcome = rollout(
-            task,
-            Shared(network, candidates.reshape(-1, network.size)),
-            task.draw(settings.rollouts, rng),
-            candidates=(candidates.shape[0] * candidates.shape[1],),
-        )
+        rows = candidates.reshape(-1, network.size)
+        outcome = rollout(task, Shared(network, rows), task.draw(settings.rollouts, rng), candidates=(len(rows),))
         steps += outcome.steps
         scores = outcome.returns.mean(axis=(1, 2), dtype=np.float64).reshape(len(theta), -1)
+        if not np.isfinite(scores).all():
+            raise DibsError(f"{task.text}: the search diverged after {steps} steps; use a smaller step")
         theta += ascent(scores, delta, settings.best, settings.step, "best").astype(np.float32)
         iteration += 1
-    top = max(range(len(theta)), key=lambda r: best_score[r])
-    return Trained(
-        {"theta": best_theta[top]},
-        {"network": asdict(network), "observe_stage": settings.observe_stage},
-        steps,
-        {"iterations": iteration, "budget": budget, "success": best_score[top][0], "curve": curve},
-    )
+    return Found(network, best_theta[top], best_score[top][0], steps, iteration, curve)
 
 
 def count(
@@ -158,11 +182,3 @@ def flat_network(task: FlatTask, hidden: tuple[int, ...]) -> Network:
     family = task.family
     sizes = hidden or tuple(family.network.hidden)
     return Network(task.observation_dim, sizes, task.action_dim, family.network.activation)
-
-
-def _refuse_nan(run: Run, returns: Array) -> None:
-    if not np.isfinite(returns).all():
-        raise DibsError(
-            f"ars {run.benchmark} gap {run.gap} seed {run.seed}: the search diverged (returns are not finite); "
-            "use a smaller step"
-        )

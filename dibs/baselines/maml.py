@@ -58,13 +58,13 @@ class Settings:
     """Hidden layers of the policy."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of the hidden layers."""
-    rollouts: int = 20
+    rollouts: int = 10
     """Episodes per task, before and again after adaptation."""
     tasks: int = 10
     """Most tasks in an iteration; with more training indices, so many are drawn each time."""
     before: float = 0.5
     """Weight of the loss before adaptation, which is what zero-shot measures; 0: after adaptation only (Finn)."""
-    inner_step: float = 0.1
+    inner_step: float = 0.03
     """α: size of the adaptation step."""
     gamma: float = 0.99
     """Discount."""
@@ -72,9 +72,9 @@ class Settings:
     """λ of generalised advantage estimation."""
     clip: float = 0.2
     """How far PPO lets the probability of an action change."""
-    epochs: int = 5
+    epochs: int = 10
     """Steps of PPO on the episodes of an iteration."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     """Adam's step."""
     grad_norm: float = 0.5
     """Largest norm of a meta-gradient."""
@@ -86,13 +86,13 @@ class Settings:
     """Whether the policy sees how many stages lie behind it."""
     reward: RewardKind = "progress"
     """Reward per step: distance covered (progress) or minus the distance to go (distance)."""
-    bonus: float = 1.0
+    bonus: float = 0.3
     """Reward for every stage completed."""
-    depth: float | None = None
-    """How deep inside a target counts as reached while training; null: the family's."""
-    check_every: int = 5
+    depth: float = 0.0
+    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    check_every: int = 10
     """Iterations between two measurements of the training tasks."""
-    check_rollouts: int = 50
+    check_rollouts: int = 20
     """Episodes per task of a measurement."""
     converged: float = 0.99
     """Training ends once all tasks are solved and their mean rate is this high, before and after adaptation."""
@@ -323,7 +323,7 @@ def _check(learner: Learner, task: Task, measured: Task) -> tuple[list[Array], i
 
 
 def _task(family: Family, text: str, indices: Sequence[int], settings: Settings) -> FlatTask:
-    depth = family.reward.depth if settings.depth is None else settings.depth
+    depth = family.reward.depth if settings.depth < 0 else settings.depth
     return FlatTask(family, text, tuple(indices), settings.observe_stage, settings.reward, settings.bonus, depth)
 
 

@@ -69,7 +69,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
     steps, iteration = 0, 0
     curve: list[dict[str, float]] = []
     for iteration in range(settings.iterations + 1):
-        if iteration % settings.check_every == 0:
+        if iteration % settings.check_every == 0 or iteration == settings.iterations:
             sub = wide.take(active.tolist())
             folded = network.fold(theta[active], center[active, 0], half[active, 0])[:, None]
             checked = roll(network, folded, sub, draw(sub, settings.check_rollouts, rng), lesson.depth)

@@ -20,6 +20,12 @@ def register(subparsers: Any) -> None:
     add_run(parser)
     parser.add_argument("--index", type=int, required=True, help="training index of the teacher")
     parser.add_argument("--previous", help="teacher of the previous training index (default: by the layout)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep a copy in .checkpoints beside the teacher, and take it from there instead of training again if "
+        "nothing that it depends on has changed (for chains that were interrupted)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -30,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from dibs.families import get_family
     from dibs.paths import previous_index
     from dibs.settings import parse_settings
+    from dibs.teachers.checkpoints import checkpoint_key, keep, restore
     from dibs.teachers.store import load_teacher, save_teacher
     from dibs.teachers.train import TeacherSettings, train_teacher
 
@@ -37,23 +44,24 @@ def run(args: argparse.Namespace) -> int:
     settings = parse_settings(TeacherSettings, args.settings, "--settings")
     before = previous_index(family, args.gap, args.index)
     places = layout(args)
-    previous = None
+    previous = path = None
     if before is not None:
-        path = args.previous or places.teacher(family.name, args.gap, before, args.seed)
-        previous = load_teacher(Path(path))
+        path = Path(args.previous or places.teacher(family.name, args.gap, before, args.seed))
+        previous = load_teacher(path)
         check_previous(previous, family.name, args.gap, before, args.seed, str(path))
     label = f"teacher {family.name} gap {args.gap} index {args.index} seed {args.seed}"
+    output = args.output or places.teacher(family.name, args.gap, args.index, args.seed)
+    origin = provenance(family, settings, "dibs.teachers.train", "dibs.teachers.store")
+    key = checkpoint_key(origin, args.gap, args.index, args.seed, path) if args.resume else ""
+    if key and restore(output, key):
+        print(f"{label}: kept by an earlier attempt and verified → {output}")
+        return 0
     teacher, buffers, seconds = train_teacher(
         family, args.gap, args.index, args.seed, previous, settings, reporter(args, label)
     )
-    output = args.output or places.teacher(family.name, args.gap, args.index, args.seed)
-    save_teacher(
-        Path(output),
-        teacher,
-        buffers,
-        provenance(family, settings, "dibs.teachers.train", "dibs.teachers.store"),
-        seconds,
-    )
+    save_teacher(output, teacher, buffers, origin, seconds)
+    if key:
+        keep(output, key)
     for name, edge in teacher.metrics["edges"].items():
         drift = "" if edge["drift"] is None else f"  drift {edge['drift']:.2f}"
         accuracy = edge["confidence"]["accuracy"] if edge["confidence"] else float("nan")

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.policies.network import Network
-from dibs.settings import STRICT
+from dibs.settings import STRICT, Count, Natural, Positive, Share, Weight
 from dibs.templates.polynomial import identity, unroll, unroll_gradient
 
 Rows = npt.NDArray[np.intp]
@@ -41,33 +41,33 @@ class FitSettings:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    degree: int = 1
+    degree: Natural = 1
     """Degree m of the polynomial."""
-    rate: float = 0.1
+    rate: Positive = 0.1
     """Adam's initial rate, in the rescaled coordinates."""
-    batch: int = 512
+    batch: Count = 512
     """States per training index, edge and step."""
-    check_every: int = 50
+    check_every: Count = 50
     """Steps between two looks at the loss on the first rows of the data."""
-    patience: int = 2
+    patience: Count = 2
     """Looks without progress after which an edge's rate is halved."""
-    progress: float = 0.02
+    progress: Share = 0.02
     """Relative fall of the loss that counts as progress."""
-    least_rate: float = 2e-3
+    least_rate: Positive = 2e-3
     """An edge whose rate falls below this has stagnated."""
-    max_steps: int = 3000
+    max_steps: Natural = 3000
     """Most steps."""
-    clip: float = 10.0
+    clip: Positive = 10.0
     """Largest gradient norm per template."""
-    prior: float = 0.0
+    prior: Weight = 0.0
     """Weight of the prior towards κ_1 = 1 (and higher κ_r = 0): 0 is the paper's objective."""
-    movement: float = 0.0
+    movement: Weight = 0.0
     """Weight of the prior towards κ_0 = 0: 0 is the paper's objective."""
     free_biases: bool = False
     """Leave the first layer's biases out of the movement prior."""
     select: bool = False
     """Choose both priors per edge by leaving training indices out, instead of taking them as given."""
-    samples: int = 20_000
+    samples: Count = 20_000
     """Most rows of a dataset that are held in memory per edge and index."""
 
 
@@ -130,7 +130,7 @@ def fit(
     curve: list[list[float]] = []
     step = 0
     for step in range(settings.max_steps + 1):
-        if step % settings.check_every == 0:
+        if step % settings.check_every == 0 or step == settings.max_steps:
             total = objective.value(search.z)
             if step == 0 and not np.isfinite(total).all():
                 raise DibsError("the loss is not finite before the first step: a dataset or base policy is damaged")
@@ -270,9 +270,9 @@ class _Batches:
 
     def next(self) -> slice:
         if not self.order:
-            # What does not fill a slice is left out at either end, another part of it in every round.
+            # What does not fill a slice is left out, by chance at the end or at the beginning.
             count = max(self.rows // self.size, 1)
-            first = int(self.rng.integers(max(self.rows - count * self.size, 0) + 1))
+            first = int(self.rng.integers(2)) * max(self.rows - count * self.size, 0)
             starts = first + self.size * self.rng.permutation(count)
             self.order = [slice(int(at), int(at) + self.size) for at in starts]
         return self.order.pop()

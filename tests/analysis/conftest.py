@@ -6,12 +6,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from dibs import paths
+from dibs.analysis.collect import collect, find
 from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation
-from dibs.families import get_benchmark
+from dibs.families import get_benchmark, get_family
+from dibs.files import write_json, write_tensors
 from dibs.paths import Layout
+from dibs.policies.scaling import edge_scaling
 from dibs.seeding import stream
+from dibs.teachers.train import network_of
+from dibs.templates.guards import EdgeRecord
+from dibs.templates.polynomial import identity
+from dibs.templates.template import Template, save_template
 
 ALL = ("ars", "bc", "maml", "maml-adapted", "varibad", "genrl", "dibs", "dibs-plus")
 
@@ -69,12 +78,72 @@ def synthesise(
 
 
 @pytest.fixture(scope="session")
+def synthetic():
+    """What writes synthetic evaluations."""
+    return synthesise
+
+
+@pytest.fixture(scope="session")
 def results(tmp_path_factory) -> Path:
     """Results with all methods, but not everywhere: MAML and VariBAD lack a benchmark, GenRL a gap."""
     root = tmp_path_factory.mktemp("results")
-    both = ("car2d-reach-k1", "car2d-reach-k5")
     synthesise(root, [m for m in ALL if m != "genrl"], ["car2d-reach-k1"], [20, 8, 4])
     synthesise(root, [m for m in ALL if m not in ("genrl", "maml", "varibad")], ["car2d-reach-k5"], [20, 8, 4])
-    synthesise(root, ["genrl"], both, [20, 4])
+    synthesise(root, ["genrl"], ["car2d-reach-k1", "car2d-reach-k5"], [20, 4])
     synthesise(root, ["genrl", "dibs", "bc"], ["car2d-choice-l1", "reacher-drop-same-8", "reacher-stack-same-8"])
     return root
+
+
+@pytest.fixture(scope="session")
+def frame(results) -> pd.DataFrame:
+    return collect(find("evaluation", None, results))
+
+
+def make_template(path: Path, family_name: str, gap: int, method: str = "dibs", seed: int = 0) -> Path:
+    """Write a template of random base policies that stay as they are, and metrics as `dibs fit` would."""
+    family = get_family(family_name)
+    network = network_of(family)
+    rng = stream("synthetic template", family_name, gap, seed)
+    edges = tuple(edge.name for edge in family.edges)
+    base = rng.normal(size=(len(edges), network.size))
+    train = family.train_indices(gap)
+    one = tuple(1.0 for _ in train)
+    template = Template(
+        method,
+        family_name,
+        gap,
+        seed,
+        train,
+        edges,
+        network,
+        edge_scaling(family),
+        identity(1, base.shape),
+        base,
+        np.zeros(len(edges), dtype=int),
+        {name: EdgeRecord(train, one, one) for name in edges},
+    )
+    save_template(path, template, {})
+    curve = [[50.0 * n, *(10.0 ** (-n / 4) * (1 + e) for e in range(len(edges)))] for n in range(8)]
+    write_json(paths.metrics(path), {"curve": curve, "steps": 350})
+    return path
+
+
+def make_teacher(path: Path, family: str, gap: int, index: int, seed: int, weight: float) -> Path:
+    """Write what the figure of drift reads of a teacher."""
+    drift = None if index == 0 else 1.0 + 0.1 * seed + (2.0 if weight == 0.0 else 0.0)
+    name = {"kind": "teacher", "family": family, "gap": gap, "index": index, "seed": seed}
+    write_tensors(path, {"actor": np.zeros(3)}, {**name, "settings": {"cross_index": weight}})
+    write_json(paths.metrics(path), {**name, "metrics": {"drift": drift}})
+    return path
+
+
+@pytest.fixture
+def template():
+    """What writes a synthetic template."""
+    return make_template
+
+
+@pytest.fixture
+def teacher():
+    """What writes a synthetic teacher."""
+    return make_teacher

@@ -206,11 +206,11 @@ class Cluster:
             raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
-    def jobs(self, states: str = "all", name: str = "") -> list[dict[str, str]]:
-        """Jobs that SLURM knows, finished ones too: id, state, node, comment (rule and wildcards), folder."""
-        fields = {"id": "%i", "state": "%T", "node": "%N", "comment": "%k", "folder": "%Z", "memory": "%m", "time": "%l"}
-        of = [f"--name={name}"] if name else []
-        text = self.run("squeue", "--noheader", f"--states={states}", f"--format={'|'.join(fields.values())}", *of)
+    def jobs(self) -> list[dict[str, str]]:
+        """Jobs that SLURM knows, finished ones too; `comment` has what Snakemake writes there, rule and wildcards."""
+        fields = {"id": "%i", "state": "%T", "node": "%N", "comment": "%k", "folder": "%Z", "memory": "%m"}
+        fields |= {"cores": "%C", "limit": "%l", "taken": "%M"}
+        text = self.run("squeue", "--noheader", "--states=all", f"--format={'|'.join(fields.values())}")
         return [dict(zip(fields, line.split("|"), strict=True)) for line in text.splitlines()]
 
     def kill_node(self, node: str) -> None:

@@ -26,5 +26,4 @@ rule figure:
     message:
         "figure {wildcards.name}"
     shell:
-        "(for output in {output:q}; do"
-        ' dibs figure {wildcards.name} {params.inputs:q} --output "$output"; done) > {log:q} 2>&1'
+        "dibs figure {wildcards.name} {params.inputs:q} --output {output:q} > {log:q} 2>&1"

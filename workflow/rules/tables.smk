@@ -26,5 +26,4 @@ rule table:
     message:
         "table {wildcards.name}"
     shell:
-        "(for output in {output:q}; do"
-        ' dibs table {wildcards.name} --inputs {input:q} --output "$output"; done) > {log:q} 2>&1'
+        "dibs table {wildcards.name} --inputs {input:q} --output {output:q} > {log:q} 2>&1"

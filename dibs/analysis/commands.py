@@ -1,0 +1,129 @@
+"""`dibs table`, `dibs figure`, `dibs results`: what the evaluations say."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def register(subparsers: Any) -> None:
+    """Add the commands."""
+    parser = subparsers.add_parser(
+        "table",
+        help="make a table from evaluations",
+        description="Make a table: relative (the paper's Table 1 beside ours), benchmarks, splits (the same per gap), "
+        "improvement (probability of improvement) or claims (what the paper says and what was measured).",
+    )
+    parser.add_argument("name", metavar="NAME", help="relative, benchmarks, splits, improvement or claims")
+    _add_inputs(parser, "evaluations")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        nargs="+",
+        metavar="FILE.csv|.md|.tex",
+        help="where to write, one file per format (default: Markdown on standard output)",
+    )
+    parser.set_defaults(run=run_table)
+
+    parser = subparsers.add_parser(
+        "figure",
+        help="make a figure from results, or one of the paper's illustrations",
+        description="Make a figure. Without a name, list all of them.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the figure's name; leave out to list them")
+    _add_inputs(parser, "evaluations, templates (loss_curves, choice_trajectories) or teachers (drift)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        nargs="+",
+        metavar="FILE.pdf|.png",
+        help="where to write, one file per format",
+    )
+    parser.add_argument("--gap", type=int, help="split to show where the figure shows one (default: the middle one)")
+    parser.add_argument(
+        "--benchmark", default="", metavar="ID", help="benchmark of success_by_index, choice_trajectories"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="METHOD", help="methods to show (default: the paper's)"
+    )
+    parser.set_defaults(run=run_figure)
+
+    parser = subparsers.add_parser(
+        "results",
+        help="show what has been evaluated so far",
+        description="Print training and zero-shot ratios of every benchmark and method that has been evaluated.",
+    )
+    _add_inputs(parser, "evaluations")
+    parser.set_defaults(run=run_results)
+
+
+def _add_inputs(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help=f"{what}: files, folders, or lists of files, one per line (default: all in --results)",
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="root of results (default: results)")
+
+
+def run_table(args: argparse.Namespace) -> int:
+    """Write or print a table."""
+    from dibs.analysis import tables
+    from dibs.analysis.collect import collect, find
+    from dibs.errors import unknown
+
+    if args.name not in tables.TABLES:
+        raise unknown("table", args.name, tables.TABLES)
+    for output in args.output or []:
+        tables.check_output(output)
+    table = tables.make(args.name, collect(find("evaluation", args.inputs, args.results)))
+    if not args.output:
+        print(tables.to_markdown(table), end="")
+    for output in args.output or []:
+        tables.write(table, output)
+        print(output)
+    return 0
+
+
+def run_figure(args: argparse.Namespace) -> int:
+    """Write a figure, or list their names."""
+    from dibs.analysis import draw, figures
+    from dibs.analysis.collect import find
+    from dibs.errors import DibsError
+
+    if args.name is None:
+        _list_figures()
+        return 0
+    if not args.output:
+        raise DibsError(f"dibs figure {args.name}: where to? Name one or more files with --output")
+    for output in args.output:
+        draw.check_output(output)
+    options = figures.Options(tuple(args.methods), args.benchmark, args.gap)
+    figure, save = figures.make(args.name, lambda kind: find(kind, args.inputs, args.results), options)
+    for output in args.output:
+        save(figure, output)
+        print(output)
+    return 0
+
+
+def _list_figures() -> None:
+    from dibs.analysis import figures
+
+    print("from results")
+    for name, entry in figures.FIGURES.items():
+        print(f"  {name:<28}{entry.about} (from {entry.needs}s)")
+    print("illustrations")
+    for name in figures.illustrations():
+        print(f"  {name}")
+
+
+def run_results(args: argparse.Namespace) -> int:
+    """Print a short table."""
+    from dibs.analysis.collect import collect, find
+    from dibs.analysis.tables import summary
+
+    print(summary(collect(find("evaluation", args.inputs, args.results))))
+    return 0

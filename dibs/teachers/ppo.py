@@ -1,0 +1,146 @@
+"""Teachers by PPO on Stable-Baselines3 (paper, appendix E: Reacher, SimpleDrone, DroneAttitude).
+
+The mean of the Gaussian policy is exactly the lesson's network: trunk, action head, tanh. The value network is
+separate and no part of the teacher. The anchor and the confidence loss come in before each optimiser step
+(`dibs.teachers.sb3.JointObjective`), so nothing of the library's own optimisation is rewritten.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+from torch import nn
+
+from dibs.envs import Array
+from dibs.policies.network import Network
+from dibs.policies.torch import Actor, linears
+from dibs.teachers.base import Learnt, Lesson
+from dibs.teachers.ppo_settings import PpoSettings, Sb3Settings
+from dibs.teachers.sb3 import JointObjective, Pupil, Watch, quiet
+
+
+class TeacherPolicy(ActorCriticPolicy):
+    """SB3's actor-critic policy with the lesson's network as its mean."""
+
+    def __init__(self, *args: Any, network: Network, theta: Array, std_rate: float, **kwargs: Any) -> None:
+        self._network, self._theta, self._std_rate = network, theta, std_rate
+        super().__init__(*args, **kwargs)
+
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)
+        self.actor = Actor(self._network)
+        self.actor.load_flat(self._theta)
+        self.mlp_extractor.policy_net = self.actor.trunk
+        self.action_net = nn.Sequential(self.actor.head, nn.Tanh())
+        with torch.no_grad():  # learnt in units of 1 / std_rate, hence that much faster
+            self.log_std /= self._std_rate
+        self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+    def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Any:
+        mean = self.action_net(latent_pi)
+        return self.action_dist.proba_distribution(mean, self._std_rate * self.log_std)  # type: ignore[call-arg]
+
+
+class Bootstrapped(VecEnvWrapper):
+    """Adds the value of the state in which an episode ran out of time, for all such episodes in one call.
+
+    SB3 does the same one environment at a time, which costs more than stepping them all.
+    """
+
+    model: OnPolicyAlgorithm | None = None
+
+    def reset(self) -> VecEnvObs:
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        states, rewards, dones, infos = self.venv.step_wait()
+        cut = [i for i in np.flatnonzero(dones) if infos[i]["TimeLimit.truncated"]]
+        if cut and self.model is not None:
+            last = torch.from_numpy(np.stack([infos[i].pop("terminal_observation") for i in cut]))
+            with torch.no_grad():
+                rewards[cut] += self.model.gamma * self.model.policy.predict_values(last).numpy()[:, 0]
+        return states, rewards, dones, infos
+
+
+class WatchIterations(Watch):
+    """Looks before each iteration; on a warm start the actor first waits for the value network."""
+
+    def __init__(self, pupil: Pupil, policy: TeacherPolicy, checks: int, frozen: int) -> None:
+        super().__init__(pupil, linears(policy.actor), 0, checks)
+        self.policy = policy
+        self.frozen = frozen if pupil.previous is not None else 0
+
+    def _on_rollout_start(self) -> None:
+        if not self.converged:
+            self.look()
+        for parameter in (*self.policy.actor.parameters(), self.policy.log_std):
+            parameter.requires_grad_(self.looks > self.frozen)
+
+
+def train(lesson: Lesson, settings: PpoSettings) -> Learnt:
+    """Train one actor per edge, one edge after the other."""
+    options = {
+        "n_steps": settings.n_steps,
+        "batch_size": settings.batch,
+        "n_epochs": settings.epochs,
+        "learning_rate": settings.rate,
+        "gamma": settings.gamma,
+        "gae_lambda": settings.gae_lambda,
+        "clip_range": settings.clip,
+    }
+    total = settings.iterations * settings.n_envs * settings.n_steps
+    return _train(lesson, PPO, settings, options, total)
+
+
+def train_a2c(lesson: Lesson, settings: Sb3Settings) -> Learnt:
+    """A2C with the same policy."""
+    options = {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9, "use_rms_prop": False, **settings.options}
+    shape = PpoSettings(n_envs=settings.n_envs, checks=settings.checks)
+    return _train(lesson, A2C, shape, options, settings.steps)
+
+
+def _train(
+    lesson: Lesson, kind: type[OnPolicyAlgorithm], settings: PpoSettings, options: dict[str, Any], total: int
+) -> Learnt:
+    torch.set_num_threads(1)
+    thetas, heads, curve, steps = [], [], [], 0
+    for edge in range(lesson.tasks.tasks):
+        pupil = Pupil(lesson, edge, settings.n_envs)
+        env = Bootstrapped(pupil.env)
+        model = kind(
+            TeacherPolicy,
+            env,
+            seed=pupil.seed,
+            device="cpu",
+            policy_kwargs={
+                "network": lesson.network,
+                "theta": pupil.start(settings.head_gain),
+                "std_rate": settings.std_rate,
+                "net_arch": {"pi": list(lesson.network.hidden), "vf": list(settings.value)},
+                "activation_fn": nn.ReLU,
+                "log_std_init": float(np.log(settings.std)),
+                "optimizer_class": torch.optim.Adam,
+                "optimizer_kwargs": {"eps": 1e-5, "fused": True},
+            },
+            **options,
+        )
+        env.model = model
+        policy = model.policy
+        assert isinstance(policy, TeacherPolicy)
+        joint = JointObjective(pupil, linears(policy.actor), policy.actor.trunk, policy.optimizer)
+        watch = WatchIterations(pupil, policy, settings.checks, settings.frozen)
+        quiet(model)
+        model.learn(total, callback=watch, log_interval=10**9)
+        pupil.keep_episodes()
+        thetas.append(watch.theta)
+        heads.append(joint.weights())
+        curve += watch.curve
+        steps += model.num_timesteps
+    return Learnt(np.stack(thetas), np.stack(heads), steps, len(curve), curve)

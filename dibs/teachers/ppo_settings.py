@@ -1,0 +1,58 @@
+"""Settings of the teachers that Stable-Baselines3 trains; apart from the algorithms, so that torch is not needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PpoSettings:
+    """Settings of PPO: few, large minibatches on many environments, stopped as soon as the teacher has converged."""
+
+    n_envs: int = 256
+    """Environments stepped together."""
+    n_steps: int = 32
+    """Steps per environment and iteration."""
+    batch: int = 8192
+    """Minibatch size: by default all of an iteration."""
+    epochs: int = 6
+    """Passes over an iteration's steps."""
+    rate: float = 3e-3
+    """Adam's rate."""
+    gamma: float = 0.9
+    """Discount: an edge takes about ten steps."""
+    gae_lambda: float = 0.95
+    """Weight of longer advantages."""
+    clip: float = 0.2
+    """Clipping range of the probability ratio."""
+    std: float = 0.5
+    """Initial standard deviation of the exploration."""
+    std_rate: float = 3.0
+    """How much faster than the weights the (log) standard deviation is learnt."""
+    value: tuple[int, ...] = (64, 64)
+    """Hidden layers of the value network, which is not part of the teacher."""
+    head_gain: float = 0.1
+    """Scale of the initial action head: first actions are small."""
+    iterations: int = 100
+    """Most iterations per edge."""
+    frozen: int = 1
+    """First iterations of a warm start in which only the value network learns."""
+    checks: int = 200
+    """Rollouts of the mean actor between iterations; 1.0 on them and on three times as many is convergence."""
+
+
+@dataclass(frozen=True)
+class Sb3Settings:
+    """Settings of any other algorithm of Stable-Baselines3."""
+
+    n_envs: int = 16
+    """Environments stepped together."""
+    steps: int = 60_000
+    """Most environment steps per edge."""
+    check_every: int = 2_000
+    """Environment steps between two looks at the mean actor."""
+    checks: int = 200
+    """Rollouts of such a look."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the library's constructor, e.g. {"learning_rate": 1e-3, "gradient_steps": 8}."""

@@ -1,0 +1,94 @@
+"""What a row of an evaluation says: rate, interval, success, role; and the paper's three metrics."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from dibs.errors import DibsError
+from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation, summarise
+from dibs.files import read_table
+from dibs.settings import parse_settings
+
+
+def table(tmp_path, counts: dict[int, int], **settings):
+    role = roles(max(counts), (0, max(counts)), beyond=False)
+    return save_evaluation(tmp_path / "e.parquet", counts, role, EvaluationSettings(**settings), {"seed": 1})
+
+
+@pytest.mark.parametrize("satisfied, succeeds", [(0, False), (899, False), (900, False), (901, True), (1000, True)])
+def test_the_rate_must_exceed_delta(tmp_path, satisfied, succeeds):
+    made = table(tmp_path, {0: satisfied, 1: 0})
+    assert made["succeeds"].to_pylist() == [succeeds, False]
+    assert made["rate"].to_pylist()[0] == satisfied / 1000
+
+
+@pytest.mark.parametrize("rollouts, delta, exactly", [(1000, 0.7, 700), (200, 0.9, 180), (30, 0.9, 27), (10, 0.3, 3)])
+def test_exactly_delta_is_not_solved_for_other_numbers_either(tmp_path, rollouts, delta, exactly):
+    made = table(tmp_path, {0: exactly, 1: exactly + 1}, rollouts=rollouts, delta=delta)
+    assert made["succeeds"].to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize("satisfied", [0, 1, 500, 880, 899, 950, 999, 1000])
+def test_the_interval_is_wilsons(tmp_path, satisfied):
+    made = table(tmp_path, {0: satisfied, 1: 0})
+    expected = binomtest(satisfied, 1000).proportion_ci(0.95, method="wilson")
+    assert made["lower"].to_pylist()[0] == pytest.approx(expected.low, abs=1e-12)
+    assert made["upper"].to_pylist()[0] == pytest.approx(expected.high, abs=1e-12)
+
+
+def test_cells_whose_interval_straddles_delta_are_marked(tmp_path):
+    made = table(tmp_path, dict(enumerate([870, 885, 900, 915, 925, 1000])))
+    assert made["straddles"].to_pylist() == [False, True, True, True, False, False]
+    for lower, upper, marked in zip(*(made[c].to_pylist() for c in ("lower", "upper", "straddles")), strict=True):
+        assert marked == (lower <= 0.9 < upper)
+
+
+def test_roles():
+    assert roles(4, (0, 2, 4), beyond=False) == {0: "train", 1: "unseen", 2: "train", 3: "unseen", 4: "train"}
+    every = roles(4, (0, 4), beyond=True)
+    assert [every[i] for i in range(9)] == ["train"] + ["unseen"] * 3 + ["train"] + ["beyond"] * 4
+
+
+def test_the_file_is_one_row_per_index_in_order(tmp_path):
+    role = roles(2, (0, 2), beyond=True)
+    save_evaluation(tmp_path / "e.parquet", {i: i for i in (3, 0, 4, 1, 2)}, role, EvaluationSettings(), {"seed": 1})
+    made, meta = read_table(tmp_path / "e.parquet")
+    names = ["index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles"]
+    assert made.column_names == names
+    assert made["index"].to_pylist() == made["satisfied"].to_pylist() == [0, 1, 2, 3, 4]
+    assert made["role"].to_pylist() == ["train", "unseen", "train", "beyond", "beyond"]
+    assert (meta["kind"], meta["delta"], meta["seed"]) == ("evaluation", 0.9, 1)
+
+
+def test_the_three_metrics_of_section_5_1():
+    role = ["train", "train", "unseen", "unseen", "unseen", "train", "beyond", "beyond"]
+    won = [True, False, True, True, False, True, False, True]
+    told = summarise(role, won)
+    assert told == {
+        "training_ratio": pytest.approx(2 / 3),
+        "zero_shot_ratio": pytest.approx(2 / 3),
+        "zero_shot_count": 2.0,
+        "beyond_ratio": 0.5,
+    }
+
+
+def test_what_was_not_measured_has_no_ratio():
+    told = summarise(["train", "train"], [True, True])
+    assert told["training_ratio"] == 1.0 and told["zero_shot_count"] == 0.0
+    assert math.isnan(told["zero_shot_ratio"]) and math.isnan(told["beyond_ratio"])
+
+
+@pytest.mark.parametrize("bad", [{"rollouts": 0}, {"rollouts": 1.5}, {"delta": 90}, {"delta": -0.1}, {"detla": 0.9}])
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(DibsError, match=next(iter(bad))):
+        parse_settings(EvaluationSettings, bad)
+
+
+def test_rates_are_shares(pipeline):
+    made, _ = read_table(pipeline.places.evaluation("dibs", "tiny", 2, 0))
+    rate = np.array(made["satisfied"]) / np.array(made["rollouts"])
+    assert np.array_equal(rate, np.array(made["rate"])) and rate.min() >= 0.0 and rate.max() <= 1.0

@@ -1,0 +1,179 @@
+"""A policy as a file of its own: what it does, that it stands alone, and where it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dibs.errors import DibsError
+from dibs.evaluation.policy import Policy, load_policy, policy_at, save_policy
+from dibs.evaluation.show import episodes, show
+from dibs.families import get_family
+from dibs.spectrl import parse, satisfied
+from dibs.templates.template import Template, load_template
+
+
+@pytest.fixture(scope="module")
+def template(pipeline) -> Template:
+    return load_template(pipeline.places.template("dibs", "tiny", 2, 0))
+
+
+@pytest.fixture
+def policy(template, tiny) -> Policy:
+    return policy_at(template, tiny, tiny.specification, 3)
+
+
+def test_it_is_the_template_unrolled(policy, template):
+    assert policy.path == ("start>a", "a>b") and policy.index == 3
+    assert np.array_equal(policy.actors, template.actors([3])[3])
+
+
+def test_it_acts_as_the_edges_network_on_scaled_states(policy, template):
+    state = np.array([0.7, 0.1], dtype=np.float32)
+    scaled = (state - template.scaling.center[0]) / template.scaling.half[0]
+    expected = template.network.forward(policy.actors[0], scaled[None])[0]
+    np.testing.assert_allclose(policy(state), expected, atol=1e-5)
+    assert policy(state.tolist()).shape == (2,) and policy.stage == 0
+
+
+def test_it_goes_on_to_the_next_edge_where_a_target_is_entered(policy, template, tiny):
+    inside = tiny.boxes(3)["a"].center
+    action = policy(inside)
+    assert policy.stage == 1
+    scaled = (inside.astype(np.float32) - template.scaling.center[1]) / template.scaling.half[1]
+    np.testing.assert_allclose(action, template.network.forward(policy.actors[1], scaled[None])[0], atol=1e-5)
+    policy(tiny.boxes(3)["b"].center)
+    assert policy.stage == 1  # the last edge stays
+    policy.reset()
+    assert policy.stage == 0
+
+
+@pytest.mark.parametrize("state, message", [([1.0], "length 2"), ([np.nan, 0.0], "finite"), (["a", "b"], "numbers")])
+def test_states_that_make_no_sense_are_refused(policy, state, message):
+    with pytest.raises(DibsError, match=message):
+        policy(state)
+
+
+def test_it_reads_back_the_same(policy, tmp_path):
+    file = tmp_path / "p.safetensors"
+    save_policy(file, policy, {"seed": 0})
+    again = load_policy(file)
+    for name in ("index", "path", "specification", "network", "role"):
+        assert getattr(again, name) == getattr(policy, name)
+    assert again.family == policy.family
+    states = np.random.default_rng(0).uniform(-1, 5, (20, 2)).astype(np.float32)
+    for state in states:
+        assert np.array_equal(again(state), policy(state))
+    before = file.read_bytes()
+    save_policy(file, again, {"seed": 0})
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("index, role", [(0, "train"), (1, "unseen"), (4, "train"), (5, "unseen"), (8, "unseen")])
+def test_the_role_is_that_of_the_index(template, tiny, index, role):
+    assert policy_at(template, tiny, tiny.specification, index).role == role
+
+
+ALONE = """
+import sys
+import dibs.families
+def absent(*names):
+    raise AssertionError("the registry of families was asked")
+dibs.families.families = dibs.families.get_family = dibs.families.get_benchmark = absent
+import dibs.families.paper
+dibs.families.paper.paper_families = absent
+from dibs.evaluation.policy import load_policy
+
+policy = load_policy(sys.argv[1])
+env = policy.make_env()
+state, info = env.reset(seed=0)
+over = False
+while not over:
+    state, _, terminated, truncated, info = env.step(policy(state))
+    over = terminated or truncated
+print(policy.index, bool(info["satisfied"]), "torch" in sys.modules)
+"""
+
+
+def test_the_file_stands_alone(policy, tmp_path):
+    """A fresh process, elsewhere, without the family's description or any registry; and without torch."""
+    save_policy(tmp_path / "p.safetensors", policy, {})
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, "p.safetensors"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3 True False\n"
+
+
+def test_a_policy_beyond_l_runs(template, tiny, tmp_path):
+    beyond = policy_at(template, tiny, tiny.specification, 5)
+    save_policy(tmp_path / "p.safetensors", beyond, {})
+    runs = episodes(load_policy(tmp_path / "p.safetensors"), 3, seed=0)
+    assert len(runs) == 3 and all(len(run.states) <= 21 for run in runs)
+    start = np.stack([run.states[0] for run in runs])
+    assert np.abs(start - [5 * 0.25, 0.0]).max() <= 0.1 + 1e-6  # the task of index 5
+
+
+@pytest.mark.parametrize("kappa", [3.0, -2.0])
+def test_a_template_that_runs_away_is_refused(template, tiny, kappa):
+    wild = replace(template, kappa=np.stack([np.zeros_like(template.base), np.full_like(template.base, kappa)]))
+    assert policy_at(wild, tiny, tiny.specification, 2).index == 2
+    with pytest.raises(DibsError, match="index 40: the template's parameters run away before it"):
+        policy_at(wild, tiny, tiny.specification, 40)
+
+
+def test_a_template_that_ends_in_no_numbers_is_refused(template, tiny):
+    """∞ − ∞: what is left must not pass for a policy of zeros."""
+    kappa = np.stack(
+        [np.zeros_like(template.base), np.full_like(template.base, -1e9), np.full_like(template.base, 1e9)]
+    )
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(DibsError, match="run away"):
+        policy_at(replace(template, kappa=kappa), tiny, tiny.specification, 200)
+
+
+def test_only_indices_that_exist(template, tiny):
+    with pytest.raises(DibsError, match="index -1 of tiny: expected a whole number"):
+        policy_at(template, tiny, tiny.specification, -1)
+    with pytest.raises(DibsError, match="does not fit car2d-reach"):
+        policy_at(template, get_family("car2d-reach"), "achieve reach(g1)", 1)
+
+
+def test_damage_is_named(policy, tmp_path, pipeline):
+    from safetensors.numpy import save_file
+
+    from dibs.files import KEY, read_tensors
+
+    file = tmp_path / "p.safetensors"
+    save_policy(file, policy, {})
+    tensors, meta = read_tensors(file)
+    del tensors["actors"]
+    save_file(tensors, tmp_path / "q.safetensors", metadata={KEY: json.dumps(meta)})
+    with pytest.raises(DibsError, match=r"q\.safetensors: damaged .*actors: expected shape \(2, 42\), found nothing"):
+        load_policy(tmp_path / "q.safetensors")
+    with pytest.raises(DibsError, match="expected a policy, found a file of kind 'template'"):
+        load_policy(pipeline.places.template("dibs", "tiny", 2, 0))
+
+
+# --- episodes --------------------------------------------------------------------------------------------
+
+
+def test_episodes_repeat_and_are_decided_by_the_semantics(policy, tiny):
+    runs, again = (episodes(policy, 4, seed=11) for _ in range(2))
+    for run, other in zip(runs, again, strict=True):
+        assert np.array_equal(run.states, other.states)
+        verdict = satisfied(parse(tiny.specification), tiny.boxes(3), run.states[None].astype(float))[0]
+        assert run.satisfied == bool(verdict)
+    assert not np.array_equal(runs[0].states[0], runs[1].states[0])
+
+
+def test_only_known_forms_are_shown(policy, tmp_path):
+    runs = episodes(policy, 1, seed=0)
+    with pytest.raises(DibsError, match=r"x\.mp4: expected a name that ends in one of \.png, \.pdf, \.gif, \.parquet"):
+        show(policy, runs, tmp_path / "x.mp4")
+    with pytest.raises(DibsError, match="expected at least 1, found 0"):
+        episodes(policy, 0, seed=0)

@@ -1,0 +1,20 @@
+"""One cluster for all tests of a session; where SLURM cannot be had, they are skipped, and say so loudly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .cluster import Cluster, ClusterError, install, running_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running SLURM cluster of two nodes."""
+    try:
+        install()
+    except ClusterError as error:
+        pytest.skip(f"NOTHING ABOUT SLURM WAS TESTED: {error}")
+    with running_cluster() as running:
+        yield running

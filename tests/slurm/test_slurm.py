@@ -1,0 +1,337 @@
+"""`snakemake --profile profiles/slurm` on a real cluster, with faults.
+
+The project's own Snakefile runs a tiny study; what only Snakemake and SLURM have to do with each other (jobs
+cancelled, out of time, on a node that dies) is tried with the jobs of faults.smk, which do nothing but wait. Only
+polling is faster than the profile's own values, which are for clusters that others use as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+FAST = ("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "20")
+STUDY = {
+    "results": "results",
+    "seeds": 2,
+    "benchmarks": ["tiny.yaml"],
+    "methods": ["dibs"],
+    "datasets": {"size": 300},
+    "templates": {"max_steps": 200, "batch": 128},
+    "evaluation": {"rollouts": 100, "beyond": False},
+}
+TARGETS = ("evaluations", "results/tables/benchmarks.csv")
+UNEQUAL = (".timing.json", ".log", ".tsv")
+"""Ends of files that tell how a run went, not what it made."""
+
+
+@dataclass
+class Run:
+    """Snakemake at work in a folder."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def told(self) -> str:
+        return self.output.read_text()
+
+    def finish(self, seconds: float = 300) -> str:
+        """Wait for the end; what it printed."""
+        self.process.wait(timeout=seconds)
+        return self.told
+
+    def succeed(self) -> str:
+        told = self.finish()
+        assert self.process.returncode == 0, told
+        return told
+
+    def fail(self) -> str:
+        told = self.finish()
+        assert self.process.returncode != 0, told
+        return told
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture(scope="module")
+def start(cluster: Cluster) -> Iterator[Start]:
+    """Start Snakemake in a folder, on the cluster or here; whatever still runs in the end is ended."""
+    runs: list[Run] = []
+
+    def begin(folder: Path, *arguments: str, snakefile: Path, profile: str = "slurm") -> Run:
+        output = folder / f"run{len(runs)}.txt"
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--nocolor"]
+        command += ["--profile", str(ROOT / "profiles" / profile)]
+        command += ["--workflow-profile", str(ROOT / "profiles" / "default")]
+        command += FAST if profile == "slurm" else ()
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [*command, *arguments],
+                cwd=folder,
+                env=cluster.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        runs.append(Run(folder, process, output))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.2)
+
+
+def jobs_of(cluster: Cluster, folder: Path) -> list[dict[str, str]]:
+    """The jobs that SLURM got from runs in a folder, oldest first."""
+    return sorted((j for j in cluster.jobs() if j["folder"] == str(folder)), key=lambda j: int(j["id"]))
+
+
+# --- the project's own workflow --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, tiny_description: Any, tiny_teachers: Any) -> Callable[[str], Path]:
+    """Make a folder with a tiny study: one family, one gap (2, 4, 6 after 0), two seeds."""
+
+    def make(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name).resolve()
+        (folder / "tiny.yaml").write_text(json.dumps(tiny_description(last_index=6, gaps=[2])))
+        teachers = {k: v for k, v in tiny_teachers.items() if k != "options"}
+        teachers["algorithms"] = {"ars": tiny_teachers["options"]}
+        (folder / "study.yaml").write_text(json.dumps({**STUDY, "teachers": teachers}))
+        return folder
+
+    return make
+
+
+def workflow(start: Start, folder: Path, *arguments: str, profile: str = "slurm") -> Run:
+    more = ("--configfile", "study.yaml", *arguments)
+    return start(folder, *TARGETS, *more, snakefile=ROOT / "Snakefile", profile=profile)
+
+
+@pytest.fixture(scope="module")
+def here(start: Start, study: Callable[[str], Path]) -> Run:
+    """The study run without a cluster, begun in the background."""
+    return workflow(start, study("here"), "--cores", "1", profile="local")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The study on the cluster, of whose first seed the second link fails, and the same again once that is repaired."""
+
+    folder: Path
+    first: str
+    second: str
+    left: dict[str, bytes]
+    """What the first run left."""
+    jobs: list[dict[str, str]]
+    """Cluster jobs of the first run."""
+    later_jobs: list[dict[str, str]]
+    """Cluster jobs of the second run."""
+
+
+@pytest.fixture(scope="module")
+def broken(start: Start, here: Run, waiting: Waiting, study: Callable[[str], Path], cluster: Cluster) -> Broken:
+    folder = study("there")
+    obstacle = folder / "results/logs/teachers/tiny/gap2/seed0/4.log"
+    obstacle.mkdir(parents=True)  # a log that cannot be written: the job fails
+    first = workflow(start, folder, "--retries", "0").fail()
+    left, jobs = contents(folder), jobs_of(cluster, folder)
+    obstacle.rmdir()
+    second = workflow(start, folder).succeed()
+    return Broken(folder, first, second, left, jobs, jobs_of(cluster, folder)[len(jobs) :])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Everything that was made, but for what tells how the run went."""
+    files = [f for f in (folder / "results").rglob("*") if f.is_file() and ".checkpoints" not in f.parts]
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(files) if not f.name.endswith(UNEQUAL)}
+
+
+def test_results_are_those_of_a_run_without_cluster(broken: Broken, here: Run) -> None:
+    here.succeed()
+    expected, found = contents(here.folder), contents(broken.folder)
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
+    assert any("evaluations" in name for name in expected) and any("tables" in name for name in expected)
+
+
+def test_chain_of_teachers_is_one_cluster_job(broken: Broken) -> None:
+    (chain,) = (job for job in broken.jobs if "chain_tiny_gap2_seed1" in job["comment"])
+    assert chain["state"] == "COMPLETED" and "teacher" in chain["comment"]
+    assert not [job for job in broken.jobs if job["comment"].startswith("rule_teacher_")]
+    made = {f"results/teachers/tiny/gap2/seed1/{index}.safetensors" for index in (2, 4, 6)}
+    assert made <= set(broken.left)
+
+
+def test_failed_link_is_told_with_its_logs_and_costs_no_other_chain(broken: Broken) -> None:
+    assert "Error in group chain_tiny_gap2_seed0" in broken.first
+    assert "results/logs/teachers/tiny/gap2/seed0/4.log" in broken.first
+    (chain,) = (job for job in broken.jobs if "chain_tiny_gap2_seed0" in job["comment"])
+    assert chain["state"] == "FAILED"
+    assert "results/evaluations/dibs/tiny/gap2/seed1.parquet" in broken.left
+    assert not [name for name in broken.left if "teachers/tiny/gap2/seed0" in name], "Snakemake deletes all links"
+
+
+def test_second_run_starts_at_the_failed_link_and_does_nothing_twice(broken: Broken) -> None:
+    logs = broken.folder / "results/logs/teachers/tiny/gap2/seed0"
+    assert "kept by an earlier attempt and verified" in (logs / "2.log").read_text()
+    for index in (4, 6):
+        assert "steps in" in (logs / f"{index}.log").read_text()
+    assert not [job for job in broken.later_jobs if "base" in job["comment"] or "seed1" in job["comment"]]
+    after = contents(broken.folder)
+    assert {name: after[name] for name in broken.left} == broken.left
+
+
+# --- faults ----------------------------------------------------------------------------------------------
+
+
+class Waiting(Run):
+    """A run of faults.smk: `done` is allowed to end, the other jobs wait."""
+
+    def jobs(self, cluster: Cluster, name: str) -> list[dict[str, str]]:
+        """The cluster jobs that were to make a file."""
+        comments = {f"rule_{name}", f"rule_wait_wildcards_{name}"}
+        return [job for job in jobs_of(cluster, self.folder) if job["comment"] in comments]
+
+    def wait_for(self, *names: str) -> None:
+        """Wait until jobs have begun."""
+        wait_until(lambda: all((self.folder / "started" / n).exists() for n in names), f"{names} to begin")
+
+    def allow(self, *names: str) -> None:
+        for name in names:
+            (self.folder / "allowed" / name).touch()
+
+
+def wait_in(start: Start, folder: Path, *names: str) -> Waiting:
+    (folder / "allowed").mkdir(exist_ok=True)
+    (folder / "allowed" / "done").touch()
+    run = start(folder, "--config", f"names={'+'.join(names)}", snakefile=Path(__file__).parent / "faults.smk")
+    return Waiting(run.folder, run.process, run.output)
+
+
+def check_told(run: Waiting, told: str, name: str, state: str) -> None:
+    """The message names rule, wildcards (in output and log), state, the job's own log and SLURM's."""
+    (block,) = [b for b in told.split("Error in rule ")[1:] if f"output: {name}.txt" in b]
+    assert block.startswith("wait:")
+    assert state in block.partition("jobid:")[0]
+    log = next(line for line in block.splitlines() if line.strip().startswith("log:"))
+    assert f"logs/{name}.log" in log and f"/rule_wait/{name}/" in log
+    assert not (run.folder / f"{name}.txt").exists()
+
+
+def check_rest_is_done(start: Start, run: Waiting, *names: str) -> None:
+    """A second run makes what is missing and nothing else."""
+    before = (run.folder / "done.txt").stat().st_mtime_ns
+    run.allow(*names)
+    told = wait_in(start, run.folder, "done", *names).succeed()
+    assert _planned(told, "wait") == len(names)
+    assert all((run.folder / f"{name}.txt").read_text() == f"{name}\n" for name in ("done", *names))
+    assert (run.folder / "done.txt").stat().st_mtime_ns == before
+
+
+def _planned(told: str, rule: str) -> int:
+    """How many jobs of a rule a run set out to do."""
+    return next(int(line.split()[1]) for line in told.splitlines() if line.split()[:1] == [rule])
+
+
+@pytest.fixture(scope="module")
+def waiting(start: Start, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Waiting:
+    """A run, begun in the background, one of whose jobs was cancelled, and one runs out of time after a minute."""
+    run = wait_in(start, tmp_path_factory.mktemp("faults").resolve(), "done", "hungry", "cancelled", "overtime")
+    run.wait_for("cancelled", "overtime")
+    cluster.run("scancel", run.jobs(cluster, "cancelled")[-1]["id"])
+    return run
+
+
+def test_second_run_in_one_directory_is_refused(start: Start, waiting: Waiting) -> None:
+    told = wait_in(start, waiting.folder, "done", "cancelled").fail()
+    assert "Directory cannot be locked" in told
+    assert waiting.process.poll() is None
+
+
+def test_job_that_fails_gets_more_memory_and_time(cluster: Cluster, waiting: Waiting) -> None:
+    wait_until((waiting.folder / "hungry.txt").exists, "the second attempt")
+    wait_until(lambda: waiting.jobs(cluster, "hungry")[-1]["state"] == "COMPLETED", "its end")
+    asked = [(job["memory"], job["limit"], job["state"]) for job in waiting.jobs(cluster, "hungry")]
+    assert asked == [("100M", "1:00", "FAILED"), ("200M", "2:00", "COMPLETED")]
+    assert "Trying to restart job" in waiting.told
+
+
+def test_interrupted_run_cancels_its_jobs_and_resumes(start: Start, cluster: Cluster, tmp_path: Path) -> None:
+    run = wait_in(start, tmp_path.resolve(), "done", "interrupted")
+    run.wait_for("interrupted")
+    wait_until((run.folder / "done.txt").exists, "the other job's end")
+    wait_until(lambda: "1 of 3 steps" in run.told, "Snakemake to notice it")
+    run.process.send_signal(signal.SIGINT)
+    run.fail()
+    assert run.jobs(cluster, "interrupted")[-1]["state"] == "CANCELLED"
+    check_rest_is_done(start, run, "interrupted")
+
+
+def test_cancelled_job_and_one_out_of_time_are_told_and_the_rest_is_done(start: Start, waiting: Waiting) -> None:
+    told = waiting.fail()
+    check_told(waiting, told, "cancelled", "CANCELLED")
+    check_told(waiting, told, "overtime", "TIMEOUT")
+    check_rest_is_done(start, waiting, "cancelled", "overtime")
+
+
+def test_dead_node_is_told_and_the_rest_is_done(start: Start, cluster: Cluster, tmp_path: Path) -> None:
+    run = wait_in(start, tmp_path.resolve(), "done", "doomed")
+    run.wait_for("doomed")
+    wait_until((run.folder / "done.txt").exists, "the other job's end")
+    wait_until(lambda: "1 of 3 steps" in run.told, "Snakemake to notice it")
+    node = run.jobs(cluster, "doomed")[-1]["node"]
+    cluster.kill_node(node)
+    try:
+        told = run.fail()
+        check_told(run, told, "doomed", "NODE_FAIL")
+        check_rest_is_done(start, run, "doomed")
+        assert run.jobs(cluster, "doomed")[-1]["node"] != node
+    finally:
+        cluster.start_node(node)
+        cluster.wait_for_nodes((node,), "idle")
+
+
+def test_cluster_listens_on_this_machine_alone(cluster: Cluster) -> None:
+    """Every socket of the cluster's daemons is bound to loopback."""
+    mine = {int(os.stat(f"/proc/{pid}/fd/{fd}").st_ino) for pid in cluster.processes() for fd in _descriptors(pid)}
+    listening = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    bound = [entry[1] for entry in listening if entry[3] == "0A" and int(entry[9]) in mine]
+    assert len(bound) >= 3 and all(address.startswith("0100007F:") for address in bound)
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []

@@ -1,0 +1,268 @@
+"""The behavioural-cloning fit: its loss, its gradient, what it finds, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dibs.errors import DibsError
+from dibs.policies.network import Network
+from dibs.settings import parse_settings
+from dibs.templates.fit import FitSettings, Priors, Supervision, _Batches, _Objective, fit
+from dibs.templates.polynomial import identity, unroll
+
+NETWORK = Network(2, (8,), 2)
+TRAIN = np.array([0, 2, 4, 6, 8])
+
+
+def planted(
+    degree: int = 1, indices: np.ndarray = TRAIN, edges: int = 2, rows: int = 300, spread: float = 0.02, seed: int = 0
+) -> tuple[Supervision, np.ndarray]:
+    """Actions of policies that a known κ unrolls, and that κ."""
+    rng = np.random.default_rng(seed)
+    base = NETWORK.initial(rng, (edges,))
+    kappa = identity(degree, base.shape)
+    kappa += spread * rng.standard_normal(kappa.shape) / (1.0 + np.arange(degree + 1))[:, None, None] ** 2
+    policies = unroll(kappa, base.astype(float), int(indices.max()))
+    states = rng.uniform(-1, 1, (edges, len(indices), rows, 2)).astype(np.float32)
+    actions = NETWORK.forward(policies[indices].swapaxes(0, 1).astype(np.float32), states)
+    present = np.ones((edges, len(indices)), dtype=bool)
+    return Supervision(indices, states, actions, present, base, np.zeros(edges, dtype=int)), kappa
+
+
+def objective(data: Supervision, settings: FitSettings) -> _Objective:
+    weights = (settings.prior, settings.movement, settings.free_biases)
+    return _Objective(data, NETWORK, settings, Priors.uniform(NETWORK, len(data.base), *weights))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+# --- the loss --------------------------------------------------------------------------------------------
+
+
+def naive_loss(data: Supervision, kappa: np.ndarray, edge: int) -> float:
+    """Σ_i 1/|D_i| Σ_{(s,a)} ‖π_i(s) − a‖², with every policy unrolled by itself, as printed in section 4.2."""
+    total = 0.0
+    for n, index in enumerate(data.indices):
+        if not data.present[edge, n]:
+            continue
+        theta = data.base[edge].astype(float)
+        for _ in range(index - data.base_index[edge]):
+            theta = sum(kappa[r, edge] * theta**r for r in range(len(kappa)))
+        squares = [
+            np.sum((NETWORK.forward(theta, s[None].astype(float))[0] - a) ** 2)
+            for s, a in zip(data.states[edge, n], data.actions[edge, n], strict=True)
+        ]
+        total += sum(squares) / len(squares)
+    return total
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_the_loss_is_the_printed_formula(degree):
+    data, _ = planted(degree, rows=40)
+    at = objective(data, FitSettings(degree=degree))
+    z = 0.3 * np.random.default_rng(1).standard_normal(at.zeros().shape)
+    expected = [naive_loss(data, at.kappa(z), edge) for edge in (0, 1)]
+    np.testing.assert_allclose(at.value(z), expected, rtol=1e-4)
+
+
+def test_the_reported_loss_is_the_papers_even_with_priors():
+    data, _ = planted(rows=50)
+    settings = FitSettings(max_steps=100, prior=0.1, movement=0.1)
+    found = fit(data, NETWORK, settings, rng())
+    np.testing.assert_allclose(found.loss, [naive_loss(data, found.kappa, e) for e in (0, 1)], rtol=1e-3)
+    np.testing.assert_allclose(found.loss, found.per_index.sum(axis=1))
+
+
+def test_the_priors_are_added_to_what_is_minimised():
+    data, _ = planted(rows=20)
+    z = np.random.default_rng(2).standard_normal((2, 2, NETWORK.size))
+    plain, pulled, still, freed = (
+        objective(data, FitSettings(**weights)).value(z)
+        for weights in ({}, {"prior": 0.5}, {"movement": 0.25}, {"movement": 0.25, "free_biases": True})
+    )
+    np.testing.assert_allclose(pulled - plain, 0.5 * (z[1] ** 2).sum(axis=1))
+    np.testing.assert_allclose(still - plain, 0.25 * (z[0] ** 2).sum(axis=1))
+    biases = slice(16, 24)  # of the first layer: after its 2 × 8 weights
+    np.testing.assert_allclose(still - freed, 0.25 * (z[0, :, biases] ** 2).sum(axis=1))
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 3])
+@pytest.mark.parametrize("prior", [0.0, 0.01])
+def test_the_gradient_against_autograd(degree, prior):
+    data, _ = planted(degree, rows=32)
+    data.present[1, 3] = False
+    at = objective(data, FitSettings(degree=degree, prior=prior, movement=prior / 2))
+    z = 0.2 * np.random.default_rng(3).standard_normal(at.zeros().shape)
+    for edges in (np.array([0, 1]), np.array([1])):
+        got = at.gradient(z, edges, slice(0, 32))
+        variable = torch.tensor(z, requires_grad=True)
+        kappa = torch.tensor(at.start) + variable / torch.tensor(at.scale)
+        loss = torch.zeros((), dtype=torch.float64)
+        theta = torch.tensor(data.base, dtype=torch.float64)
+        for index in range(int(TRAIN.max()) + 1):
+            for n in np.flatnonzero(index == TRAIN):
+                for e in edges:
+                    if not data.present[e, n]:
+                        continue
+                    w1, b1 = theta[e, :16].reshape(2, 8), theta[e, 16:24]
+                    w2, b2 = theta[e, 24:40].reshape(8, 2), theta[e, 40:]
+                    x, a = (torch.tensor(v[e, n], dtype=torch.float64) for v in (data.states, data.actions))
+                    out = torch.tanh(torch.tanh(x @ w1 + b1) @ w2 + b2)
+                    loss = loss + ((out - a) ** 2).sum(dim=1).mean()
+            step = [kappa[r] * theta**r for r in range(degree + 1)]
+            theta = sum(step[1:], step[0]) if degree else theta + kappa[0]
+        loss = loss + prior * (variable[1:] ** 2).sum() + prior / 2 * (variable[0] ** 2).sum()
+        (expected,) = torch.autograd.grad(loss, variable)
+        expected = expected.numpy()[:, edges]
+        np.testing.assert_allclose(got, expected, atol=2e-4 * np.abs(expected).max())
+
+
+# --- what it finds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_it_recovers_the_policies_of_a_planted_template(degree):
+    """At the training indices, and between them: κ itself need not be found, what it does must be."""
+    data, kappa = planted(degree, rows=600)
+    settings = FitSettings(degree=degree, max_steps=1500, batch=256)
+    found = fit(data, NETWORK, settings, rng())
+    start = objective(data, settings).value(np.zeros_like(found.kappa))
+    assert np.all(found.loss < 0.01 * start)
+    states = np.random.default_rng(4).uniform(-1, 1, (2, 500, 2)).astype(np.float32)
+    for unseen in (1, 3, 5, 7):
+        ours, theirs = (
+            NETWORK.forward(unroll(k, data.base.astype(float), 8)[unseen].astype(np.float32), states)
+            for k in (found.kappa, kappa)
+        )
+        assert np.sqrt(np.mean((ours - theirs) ** 2)) < 0.05
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_it_stays_finite_over_forty_indices(degree):
+    """At the paper's rate of 0.1, with policies that move as far as a teacher's do."""
+    indices = np.arange(0, 41, 5)
+    data, _ = planted(1, indices, edges=2, rows=128, spread=0.01)
+    found = fit(data, NETWORK, FitSettings(degree=degree, max_steps=300, batch=64), rng())
+    start = objective(data, FitSettings(degree=degree)).value(np.zeros_like(found.kappa))
+    assert np.isfinite(found.kappa).all() and np.isfinite(unroll(found.kappa, data.base, 40)).all()
+    assert np.all(found.loss < 0.5 * start)
+
+
+def test_the_base_policy_is_not_changed():
+    data, _ = planted(rows=64)
+    before = data.base.copy()
+    fit(data, NETWORK, FitSettings(max_steps=50), rng())
+    assert np.array_equal(data.base, before)
+
+
+def test_the_best_iterate_is_returned():
+    data, _ = planted(rows=64)
+    found = fit(data, NETWORK, FitSettings(max_steps=400, batch=16, rate=0.5), rng())
+    seen = np.array([row[1:] for row in found.curve])
+    np.testing.assert_allclose(found.loss, seen.min(axis=0), rtol=1e-5)
+    assert [row[0] for row in found.curve] == list(range(0, found.steps + 1, 50))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 73])
+def test_the_last_step_is_looked_at_whatever_their_number(steps):
+    data, _ = planted(rows=64)
+    found = fit(data, NETWORK, FitSettings(max_steps=steps), rng())
+    assert found.curve[-1][0] == found.steps == steps
+
+
+def test_it_stops_when_nothing_moves_any_more():
+    data, _ = planted(rows=64, spread=0.0)  # the identity is the answer
+    found = fit(data, NETWORK, FitSettings(), rng())
+    assert found.steps < 3000 and np.all(found.loss < 1e-10)
+
+
+def test_an_edge_is_fitted_the_same_in_any_company():
+    """Edges share the array program, not their search."""
+    data, _ = planted(rows=64)
+    both = fit(data, NETWORK, FitSettings(max_steps=100), rng())
+    alone = Supervision(
+        data.indices, *(getattr(data, f)[1:] for f in ("states", "actions", "present", "base", "base_index"))
+    )
+    one = fit(alone, NETWORK, FitSettings(max_steps=100), rng())
+    np.testing.assert_allclose(one.kappa[:, 0], both.kappa[:, 1], atol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    data, _ = planted(rows=2000)
+    kappas = [
+        fit(data, NETWORK, FitSettings(max_steps=30), np.random.default_rng(seed)).kappa.tobytes() for seed in (0, 0, 1)
+    ]
+    assert kappas[0] == kappas[1] != kappas[2]
+
+
+def test_absent_datasets_stay_out_of_the_loss():
+    data, _ = planted(rows=64)
+    data.present[0, 2] = False
+    data.actions[0, 2] = 1e6  # whatever stands there
+    found = fit(data, NETWORK, FitSettings(max_steps=300), rng())
+    assert np.isnan(found.per_index[0, 2]) and np.isfinite(np.delete(found.per_index[0], 2)).all()
+    assert found.loss[0] < 1.0
+
+
+def test_a_branch_that_begins_later_unrolls_from_there():
+    """Index 4 is its base; what was before it has no teacher."""
+    late, kappa = planted(indices=np.array([0, 2, 4]), edges=1, rows=400)
+    indices = np.array([0, 2, 4, 6, 8])
+    pad = np.full((1, 2, 400, 2), 7.0, np.float32)
+    data = Supervision(
+        indices,
+        np.concatenate([pad, late.states], axis=1),
+        np.concatenate([pad, late.actions], axis=1),
+        np.array([[False, False, True, True, True]]),
+        late.base,
+        np.array([4]),
+    )
+    found = fit(data, NETWORK, FitSettings(max_steps=800, batch=128), rng())
+    assert found.loss[0] < 0.05 * objective(late, FitSettings()).value(np.zeros_like(kappa))[0]
+
+
+# --- minibatches -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows, size", [(1000, 512), (5000, 512), (512, 512), (300, 512), (1, 1)])
+def test_minibatches_are_full_and_leave_no_row_out_for_good(rows, size):
+    batches = _Batches(rows, size, np.random.default_rng(0))
+    used = np.zeros(rows, dtype=int)  # rounds in which a row was used
+    rounds = max(rows // size, 1)
+    for _ in range(200):
+        seen = np.zeros(rows, dtype=int)
+        for _ in range(rounds):
+            seen[batches.next()] += 1
+        assert seen.max() == 1 and seen.sum() == min(rows, rounds * size)  # no row twice in a round
+        used += seen
+    assert used.min() > 70
+
+
+# --- what it refuses -------------------------------------------------------------------------------------
+
+
+def test_a_fit_that_diverges_is_an_error():
+    data, _ = planted(rows=64)
+    with pytest.raises(DibsError, match=r"the fit diverged \(degree 2, 8 unrolled steps\); use a smaller rate"):
+        fit(data, NETWORK, FitSettings(degree=2, rate=1e6, max_steps=200), rng())
+
+
+@pytest.mark.parametrize("field", ["states", "actions", "base"])
+def test_numbers_that_are_not_finite_are_an_error(field):
+    data, _ = planted(rows=64)
+    array = getattr(data, field).copy()
+    array[(0,) * array.ndim] = np.nan
+    with pytest.raises(DibsError, match="not finite before the first step: a dataset or base policy is damaged"):
+        fit(replace(data, **{field: array}), NETWORK, FitSettings(max_steps=10), rng())
+
+
+@pytest.mark.parametrize("bad", [{"degree": -1}, {"rate": 0}, {"batch": 0}, {"prior": -1}, {"samples": 0}])
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(DibsError, match=next(iter(bad))):
+        parse_settings(FitSettings, bad)
