@@ -16,8 +16,9 @@ from dibs.arguments import family_digest
 from dibs.baselines.registry import BASELINES
 from dibs.config import TEMPLATE_METHODS, Benchmark, Config, difference
 from dibs.datasets.build import DatasetSettings
+from dibs.errors import unknown
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.evaluation.methods import METHODS, Case
+from dibs.evaluation.methods import Case, get_method
 from dibs.families import Family
 from dibs.paths import Layout, buffers, metrics, previous_index, timing
 from dibs.provenance import code_digest
@@ -37,21 +38,35 @@ CODE = {
 TABLES = ("relative", "benchmarks", "splits", "improvement", "claims")
 """Tables of all evaluations."""
 
-REACH = ("car2d-reach", "simpledrone-reach", "droneattitude-reach")
-FIGURES: dict[str, tuple[str, ...]] = {
-    "scalability_k5": tuple(f"{family}-k*" for family in REACH),
-    **{f"scalability_k{k}": tuple(f"{family}-k{k}" for family in (*REACH, "car2d-reach-obs")) for k in (4, 3, 2, 1)},
-    "obstacles": ("car2d-reach-obs-k*",),
-    "choice": ("car2d-choice-l*",),
-    **{f"reacher_{h}": (f"reacher-*-{h}",) for h in (8, 9, 10)},
-    "success_by_index": ("*",),
-    "choice_trajectories": ("car2d-choice-l*",),
-    "environments": (),
-    "specifications": (),
+
+@dataclass(frozen=True)
+class Shown:
+    """What a figure shows."""
+
+    benchmarks: tuple[str, ...]
+    """Ids or patterns; a figure is made if one of them is in the config."""
+    of: str = "evaluations"
+    """What it is made from: evaluations, one template, or nothing (an illustration)."""
+
+
+_REACH = ("car2d-reach", "simpledrone-reach", "droneattitude-reach")
+_TOWERS = [f"{kind}-{side}" for kind in ("drop", "stack") for side in ("same", "opposite")]
+FIGURES = {
+    "scalability_k5": Shown(tuple(f"{family}-k*" for family in _REACH)),
+    **{f"scalability_k{k}": Shown(tuple(f"{f}-k{k}" for f in (*_REACH, "car2d-reach-obs"))) for k in (4, 3, 2, 1)},
+    "obstacles": Shown(("car2d-reach-obs-k*",)),
+    "choice": Shown(("car2d-choice-l*",)),
+    **{f"reacher_{h}": Shown((f"reacher-*-{h}",)) for h in (8, 9, 10)},
+    "success_by_index": Shown(("*",)),
+    "choice_trajectories": Shown(("car2d-choice-l*",), "template"),
+    "environments": Shown(("*",), "nothing"),
+    "spec-reach": Shown(tuple(f"{family}-k*" for family in _REACH), "nothing"),
+    "spec-reach-obs": Shown(("car2d-reach-obs-k*",), "nothing"),
+    **{f"spec-choice-l{level}": Shown((f"car2d-choice-l{level}",), "nothing") for level in (1, 2)},
+    "reacher-environment": Shown(("reacher-*",), "nothing"),
+    **{f"spec-reacher-{tower}": Shown((f"reacher-{tower}-*",), "nothing") for tower in _TOWERS},
 }
-"""Figures by name, and the benchmarks they show; one none of whose benchmarks is in the config is left out."""
-OF_ONE_TEMPLATE = frozenset({"choice_trajectories"})
-"""Figures that show one template, not evaluations."""
+"""Figures by name; a test compares with what `dibs figure` knows."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,8 @@ class Plan:
 
     def family(self, name: str) -> Family:
         """A family of the config by its name."""
+        if name not in self.config.families:
+            raise unknown("family of this config", name, self.config.families)
         return self.config.families[name]
 
     def family_source(self, name: str) -> str:
@@ -117,7 +134,10 @@ class Plan:
         """A benchmark by its id; by its family's name, the last one of that family."""
         if name in self.config.chosen:
             return self.config.chosen[name]
-        return [b for b in self.config.chosen.values() if b.family.name == name][-1]
+        of_family = [b for b in self.config.chosen.values() if b.family.name == name]
+        if not of_family:
+            raise unknown("benchmark of this config", name, self.config.chosen)
+        return of_family[-1]
 
     # --- files ---------------------------------------------------------------------------------------
 
@@ -148,30 +168,41 @@ class Plan:
     def artefact(self, method: str, benchmark: str, gap: int | str, seed: int | str) -> str:
         """What an evaluation is of: the method's weights, of the benchmark or of its family."""
         case = Case(self.benchmark(benchmark).family, benchmark, "", int(gap), int(seed), self.places)
-        return str(METHODS[method].artefact(case))
+        return str(get_method(method).artefact(case))
 
     @cached_property
     def tables(self) -> list[str]:
         """All tables in all formats."""
         return [str(self.places.table(f"{name}.{suffix}")) for name in TABLES for suffix in ("csv", "md", "tex")]
 
+    def table_inputs(self, name: str) -> list[str]:
+        """What a table is made from: the lists of all benchmarks' evaluations."""
+        if name not in TABLES:
+            raise unknown("table", name, TABLES)
+        return [self.evaluation_list(benchmark) for benchmark in self.config.chosen]
+
     @cached_property
     def figures(self) -> list[str]:
-        """All figures that the config's benchmarks appear in, in both formats."""
-        shown = [name for name, patterns in FIGURES.items() if not patterns or self._benchmarks_in(name)]
+        """All figures in which a benchmark of the config appears, in both formats."""
+        shown = [name for name in FIGURES if self._benchmarks_in(name)]
         return [str(self.places.figure(f"{name}.{suffix}")) for name in shown for suffix in ("pdf", "png")]
 
     def _benchmarks_in(self, figure: str) -> list[str]:
-        return [b for b in self.config.chosen if any(fnmatchcase(b, pattern) for pattern in FIGURES[figure])]
+        patterns = FIGURES[figure].benchmarks
+        return [b for b in self.config.chosen if any(fnmatchcase(b, pattern) for pattern in patterns)]
 
     def figure_inputs(self, name: str) -> list[str]:
-        """What a figure shows: lists of its benchmarks' evaluations, or one template (first method, middle gap)."""
-        shown = self._benchmarks_in(name)
-        if name not in OF_ONE_TEMPLATE:
-            return [self.evaluation_list(benchmark) for benchmark in shown]
+        """What a figure is made from: lists of evaluations, or one template (first method, middle gap), or nothing."""
+        if name not in FIGURES:
+            raise unknown("figure", name, FIGURES)
+        benchmarks, of = self._benchmarks_in(name), FIGURES[name].of
+        if of == "evaluations":
+            return [self.evaluation_list(benchmark) for benchmark in benchmarks]
+        if of == "nothing" or not benchmarks:
+            return []
         method = next((m for m in self.config.methods if m in TEMPLATE_METHODS), next(iter(TEMPLATE_METHODS)))
-        gaps = sorted(self.config.gaps_of(self.benchmark(shown[0]).family))
-        return [self.artefact(method, shown[0], gaps[len(gaps) // 2], self.config.seeds[0])]
+        gaps = sorted(self.config.gaps_of(self.benchmark(benchmarks[0]).family))
+        return [self.artefact(method, benchmarks[0], gaps[len(gaps) // 2], self.config.seeds[0])]
 
     def evaluation_list(self, benchmark: str) -> str:
         """The file that lists a benchmark's evaluations: too many of them for a command line."""
@@ -202,7 +233,7 @@ class Plan:
         if stage == "baselines":
             entries: tuple[str, ...] = (BASELINES[method].module,)
         elif stage == "evaluations":
-            entries = ("dibs.evaluation.evaluate", METHODS[method].module)
+            entries = ("dibs.evaluation.evaluate", get_method(method).module)
         else:
             entries = CODE[stage]
         code = f"code {code_digest(*entries)}"

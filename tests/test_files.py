@@ -51,6 +51,8 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
     with atomic(target) as temporary:
         temporary.write_text("half")
         assert not target.exists() and temporary.parent == target.parent
+        written = temporary.stat().st_ino
+    assert target.stat().st_ino == written  # renamed, not copied
     assert target.read_text() == "half" and list(target.parent.iterdir()) == [target]
     assert stat.S_IMODE(target.stat().st_mode) == 0o644  # readable by whoever shares the results
 

@@ -105,10 +105,8 @@ class Settings:
 
 
 def mean_action(network: Network, theta: Array, observations: Array) -> Array:
-    """Mean actions (*batch, n, m) of observations (*batch, n, inputs); the dynamics clip them."""
-    weights = theta[..., : network.size]
-    last, bias = network.layers(weights)[-1]
-    return np.asarray(np.matmul(network.trunk(weights, observations), last) + bias)
+    """Mean actions (*batch, n, m) of observations (*batch, n, inputs)."""
+    return network.forward(theta[..., : network.size], observations)
 
 
 @dataclass
@@ -195,11 +193,9 @@ def log_ratio(network: Network, theta: Tensor, b: Batch) -> Tensor:
     """How much more probable (as a logarithm) one task's actions are under theta than when sampled."""
     import torch
 
-    from dibs.policies.torch import layers, trunk
+    from dibs.policies.torch import forward
 
-    weights = theta[: network.size]
-    last, bias = layers(network, weights)[-1]
-    mean = trunk(network, weights, b.observations) @ last + bias
+    mean = forward(network, theta[: network.size], b.observations)
     log_prob: Tensor = log_probability(mean, theta[network.size :], b.actions, torch.exp)
     return log_prob - b.sampled
 

@@ -115,13 +115,13 @@ def test_on_policy_states_come_from_satisfying_rollouts(tiny, teacher, replay, m
 def test_the_pool_of_on_policy_states_favours_no_part_of_a_rollout(tiny, teacher, replay, monkeypatch):
     """Where the pool is full, whole rollouts are dropped, not the late states of all of them."""
     heights = []
-    for block in (module.BLOCK, 700):
+    for block in (module.BLOCK, 300):
         monkeypatch.setattr(module, "BLOCK", block)
         rng = np.random.default_rng(0)
         candidates = _Candidates(tiny, teacher, 0, replay[0], np.array([1.0, 0.0, 0.0]), rng)
         states = np.concatenate([candidates.next(700)[0] for _ in range(20)])
         heights.append(states[:, 1])  # y grows along the edge
-    assert len(candidates.pool) == 700
+    assert len(candidates.pool) == 300
     early, late = ([np.mean(h < 0.5) for h in heights], [np.mean(h > 1.8) for h in heights])
     assert early[0] == pytest.approx(early[1], abs=0.03) and late[0] == pytest.approx(late[1], abs=0.03)
 

@@ -22,7 +22,7 @@ import pytest
 
 from .cluster import Cluster
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 FAST = ("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "20")
@@ -52,7 +52,7 @@ class Run:
     def told(self) -> str:
         return self.output.read_text()
 
-    def finish(self, seconds: float = 300) -> str:
+    def finish(self, seconds: float = 600) -> str:
         """Wait for the end; what it printed."""
         self.process.wait(timeout=seconds)
         return self.told
@@ -101,7 +101,7 @@ def start(cluster: Cluster) -> Iterator[Start]:
             run.process.wait()
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"

@@ -140,6 +140,13 @@ def test_a_warm_start_begins_at_the_previous_teacher(tiny, able):
     assert len(learnt.curve) == 1 and learnt.curve[0]["success"] >= 0.9
 
 
+def test_the_best_iterate_is_kept_not_the_last(tiny, able):
+    """With steps far too large every iterate after the first is worse."""
+    given = lesson(tiny, previous=able)
+    learnt = train(given, replace(QUICK, step=100.0, iterations=10))
+    assert quality(given, learnt.theta)[0].min() > 0.95
+
+
 # --- restarts --------------------------------------------------------------------------------------------
 
 

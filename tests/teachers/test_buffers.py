@@ -19,9 +19,19 @@ def offer(reservoir: Reservoir, items: int, batches: list[int]) -> None:
         at += size
 
 
-@pytest.mark.parametrize("batches", [[1], [7], [60], [5, 11, 2, 30]])
-def test_every_state_is_kept_with_the_same_probability(batches):
-    items, capacity, trials = 60, 6, 800
+@pytest.mark.parametrize(
+    "items, capacity, trials, batches",
+    [
+        (60, 6, 800, [1]),
+        (60, 6, 800, [7]),
+        (60, 6, 800, [60]),
+        (60, 6, 800, [5, 11, 2, 30]),
+        (9, 4, 4000, [1]),  # few, so that being off by one shows
+        (9, 4, 4000, [9]),
+        (9, 4, 4000, [2, 3]),
+    ],
+)
+def test_every_state_is_kept_with_the_same_probability(items, capacity, trials, batches):
     rng = np.random.default_rng(0)
     counts = np.zeros(items)
     for _ in range(trials):

@@ -71,6 +71,15 @@ def test_steps_are_those_of_the_search_and_of_all_rollouts_after_it(tiny, base, 
     assert teacher.metrics["steps"] < searched + 2 * 10 * (settings.probes + 200 + 2 * settings.capacity)
 
 
+def test_steps_of_relabelling_are_counted(tiny, settings):
+    steps = {}
+    for relabel in (True, False):
+        teacher, buffers, _ = train_teacher(tiny, 2, 0, 0, None, untrained(settings, relabel=relabel))
+        steps[relabel] = teacher.metrics["steps"]
+    states = max(len(edge["high"]) + len(edge["low"]) for edge in buffers.edges)
+    assert steps[True] > steps[False] + states  # every state is a start of at least one step
+
+
 def test_the_next_teacher_tells_its_drift(tiny, base, settings):
     teacher, _, _ = train_teacher(tiny, 2, 2, 0, base[0], settings)
     expected = np.linalg.norm(teacher.actor - base[0].actor, axis=1)

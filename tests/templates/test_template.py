@@ -145,11 +145,11 @@ def test_there_is_nothing_before_index_0(template):
 @pytest.mark.parametrize("degree", [1, 2])
 def test_what_runs_away_stays_a_number_that_shows_it(template, degree):
     kappa = np.zeros((degree + 1, *template.base.shape))
-    kappa[1:] = 50.0
-    kappa[-1, :, ::2] *= -1.0
+    kappa[1] = 50.0
+    kappa[1, :, ::2] *= -1.0
     with np.errstate(over="ignore", invalid="ignore"):
         raw = unroll(kappa, template.base.astype(float), 4000)[-1]
-    assert not np.isfinite(raw).all()
+    assert np.isnan(raw).any() if degree == 2 else np.isinf(raw).any()  # 0 · ∞ in the second
     actors = replace(template, kappa=kappa).actors([4000])[4000]
     assert np.isfinite(actors).all()
     assert np.all(np.abs(actors[~np.isfinite(raw)]) == RUNAWAY)  # a NaN must not look like a small weight

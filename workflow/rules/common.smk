@@ -26,7 +26,6 @@ LOGS = PLACES.root / "logs"
 TIMES = PLACES.root / "times"
 
 TABLES, FIGURES = PLAN.tables, PLAN.figures
-LISTS = [PLAN.evaluation_list(benchmark) for benchmark in PLAN.config.chosen]
 EVALUATIONS = [PLAN.evaluation(e) for e in PLAN.evaluations]
 TEACHERS = sorted({file for s in PLAN.splits for file in PLAN.teachers(s.family, s.gap, s.seed)})
 
@@ -43,7 +42,7 @@ wildcard_constraints:
     gap=r"[1-9]\d*",
     index=r"[1-9]\d*",
     seed=r"\d+",
-    name="[a-z0-9_]+",
+    name="[a-z0-9_-]+",
 
 
 def read_of(teacher):

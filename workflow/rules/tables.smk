@@ -3,7 +3,7 @@
 
 rule table:
     input:
-        LISTS,
+        lambda w: PLAN.table_inputs(w.name),
     output:
         csv=report(
             PLACES.table("{name}.csv"),
