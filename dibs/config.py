@@ -335,25 +335,30 @@ def _keys(location: Location) -> list[str]:
 def _impossible(config: Config) -> Iterator[tuple[str, str]]:
     """(key, what is wrong) for everything that has the right type but cannot be."""
     yield from _seeds_and_root(config)
-    found: dict[str, Benchmark] = {}
+    found: list[Benchmark] = []
     for entry in config.benchmarks:
         try:
-            for b in find_benchmarks(entry):
-                if b.source != found.setdefault(b.id, b).source:
-                    yield "benchmarks", f"'{b.id}' is both {found[b.id].source} and {b.source}; rename one"
-                found[b.id] = b
+            found += find_benchmarks(entry)
         except (DibsError, OSError) as error:
             yield "benchmarks", _brief(error)
     if not config.benchmarks:
         yield "benchmarks", "at least one is needed"
-    chosen = {b.family.name: b for b in found.values()}
-    sources = {(b.family.name, b.family_source) for b in found.values()}
-    for name in sorted({n for n, s in sources if chosen[n].family_source != s}):
-        yield "benchmarks", f"family '{name}' is described by several files; rename one"
-    family_of = {name: b.family for name, b in chosen.items()}
-    yield from _gap_problems(config, family_of.values())
+    for name, sources in _several((b.family.name, b.family_source) for b in found):
+        yield "benchmarks", f"family '{name}' is described by {' and '.join(sources)}; rename one"
+    for name, sources in _several((b.id, b.family.name) for b in found):
+        yield "benchmarks", f"'{name}' is a benchmark of {' and '.join(sources)}; rename one"
+    chosen = {b.family.name: b.family for b in found}
+    yield from _gap_problems(config, chosen.values())
     yield from _method_problems(config)
-    yield from _stage_problems(config, family_of)
+    yield from _stage_problems(config, chosen)
+
+
+def _several(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Names that come with more than one source."""
+    sources: dict[str, list[str]] = {}
+    for name, source in dict.fromkeys(pairs):
+        sources.setdefault(name, []).append(source)
+    return ((name, several) for name, several in sources.items() if len(several) > 1)
 
 
 def _seeds_and_root(config: Config) -> Iterator[tuple[str, str]]:

@@ -80,6 +80,8 @@ class Settings:
     """Largest norm of a meta-gradient."""
     initial_std: float = 0.5
     """Standard deviation of the exploration at first; it is learnt."""
+    min_std: float = 0.2
+    """Smallest standard deviation: the less a policy explores, the further an adaptation step of a given size goes."""
     entropy: float = 0.0
     """Weight of the policy's entropy."""
     observe_stage: bool = True
@@ -273,6 +275,7 @@ class Learner:
             self._parameters.grad = gradient(self._parameters)
             torch.nn.utils.clip_grad_norm_([self._parameters], self.settings.grad_norm)
             self._adam.step()
+            self._parameters[self.network.size :].clamp_(min=float(np.log(self.settings.min_std)))
         return met, fresh
 
 

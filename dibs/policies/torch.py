@@ -74,7 +74,7 @@ def linears(*modules: nn.Module) -> list[nn.Linear]:
     return [layer for module in modules for layer in module.modules() if isinstance(layer, nn.Linear)]
 
 
-def parameters(layers: Iterable[nn.Linear]) -> list[nn.Parameter]:
+def parameters(layers: Iterable[nn.Linear]) -> list[Tensor]:
     """Weights and biases in the order in which they stand in the flat vector."""
     return [p for layer in layers for p in (layer.weight, layer.bias)]
 

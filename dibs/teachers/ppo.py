@@ -40,12 +40,13 @@ class TeacherPolicy(ActorCriticPolicy):
         self.mlp_extractor.policy_net = self.actor.trunk
         self.action_net = nn.Sequential(self.actor.head, nn.Tanh())
         with torch.no_grad():  # learnt in units of 1 / std_rate, hence that much faster
-            self.log_std /= self._std_rate
-        self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+            self.log_std.div_(self._std_rate)
+        make: Any = self.optimizer_class
+        self.optimizer = make(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Any:
         mean = self.action_net(latent_pi)
-        return self.action_dist.proba_distribution(mean, self._std_rate * self.log_std)  # type: ignore[call-arg]
+        return self.action_dist.proba_distribution(mean, self._std_rate * self.log_std)
 
 
 class Bootstrapped(VecEnvWrapper):

@@ -38,15 +38,15 @@ def train_with(algorithm: str, lesson: Lesson, overrides: Mapping[str, Any]) -> 
     for key in overrides:
         if key not in known:
             raise unknown(f"setting of {algorithm}", key, known)
-    settings = parse_settings(kind, overrides, f"teachers.options ({algorithm})")
+    settings: Any = parse_settings(kind, overrides, f"teachers.options ({algorithm})")
     if algorithm == "ars":
-        from dibs.teachers import ars
+        from dibs.teachers.ars import train as train_ars
 
-        return ars.train(lesson, settings)
+        return train_ars(lesson, settings)
     if algorithm == "ppo":
-        from dibs.teachers import ppo
+        from dibs.teachers.ppo import train as train_ppo
 
-        return ppo.train(lesson, settings)
-    from dibs.teachers import sb3
+        return train_ppo(lesson, settings)
+    from dibs.teachers.sb3 import train as train_sb3
 
-    return sb3.train(lesson, algorithm, settings)
+    return train_sb3(lesson, algorithm, settings)

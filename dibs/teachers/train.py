@@ -23,7 +23,6 @@ from dibs.teachers.confidence import HELD_OUT, ConfidenceHead, fit_logistic, rep
 from dibs.teachers.registry import train_with
 from dibs.teachers.rollouts import Draws, draw, roll
 
-
 SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
 
 

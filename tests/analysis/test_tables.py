@@ -103,6 +103,13 @@ def test_a_method_of_ones_own_is_a_baseline_too():
     assert row(table, baseline="mine")["training_ratio"] == 2.0
 
 
+def test_an_ablation_is_not_aggregated():
+    more = pd.concat([HAND, runs(("dibs", "car2d-switch", 5, 0, 4, 4), ("genrl", "car2d-switch", 5, 0, 4, 4))])
+    for name in ("relative", "improvement", "claims"):
+        assert tables.make(name, more).rows == tables.make(name, HAND).rows
+    assert any(r["benchmark"] == "car2d-switch" for r in tables.benchmarks(more).rows)
+
+
 # --- per benchmark ---------------------------------------------------------------------------------------
 
 

@@ -160,11 +160,13 @@ class Broken:
 @pytest.fixture(scope="module")
 def broken(start: Start, here: Run, waiting: Waiting, study: Callable[[str], Path], cluster: Cluster) -> Broken:
     folder = study("there")
-    obstacle = folder / "results/logs/teachers/tiny/gap2/seed0/4.log"
-    obstacle.mkdir(parents=True)  # a log that cannot be written: the job fails
+    # A log that cannot be written, for there is a folder of its name that Snakemake does not remove: the job fails.
+    obstacle = folder / "results/logs/teachers/tiny/gap2/seed0/4.log/obstacle"
+    obstacle.mkdir(parents=True)
     first = workflow(start, folder, "--retries", "0").fail()
     left, jobs = contents(folder), jobs_of(cluster, folder)
     obstacle.rmdir()
+    obstacle.parent.rmdir()
     second = workflow(start, folder).succeed()
     return Broken(folder, first, second, left, jobs, jobs_of(cluster, folder)[len(jobs) :])
 

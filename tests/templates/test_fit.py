@@ -165,7 +165,7 @@ def test_the_best_iterate_is_returned():
     data, _ = planted(rows=64)
     found = fit(data, NETWORK, FitSettings(max_steps=120, batch=4, rate=2.0, check_every=5, patience=1000), rng())
     seen = np.array([row[1:] for row in found.curve])
-    assert np.all(seen.argmin(axis=0) < len(seen) - 1)  # it was not the last one
+    assert np.any(seen.argmin(axis=0) < len(seen) - 1)  # not the last one of every edge
     np.testing.assert_allclose(found.loss, seen.min(axis=0), rtol=1e-5)
     assert [row[0] for row in found.curve] == list(range(0, found.steps + 1, 5))
 
