@@ -257,7 +257,10 @@ def _lines(
         low, high = (at["mean"] - at["std"]).clip(lower=0.0), (at["mean"] + at["std"]).clip(upper=top)
         ax.fill_between(wanted, low, high, color=look(method).color, alpha=0.13, lw=0, zorder=2)
         moved = ScaledTranslation(step * apart / 72, 0.4 * apart / 72, _dpi(ax))
-        ax.plot(wanted, at["mean"], transform=ax.transData + moved, zorder=3 + 0.1 * number, **_line(method))
+        style = _line(method)
+        for order, only in ((3, {"marker": "None"}), (5, {"ls": "None"})):  # no line hides another's marker
+            how = {**style, **only, "zorder": order + 0.1 * number}
+            ax.plot(wanted, at["mean"], transform=ax.transData + moved, **how)
     absent = [label(method) for method in methods if method not in present]
     partly = [label(method) for method in present if len(tables[method]) < len(known)]
     _say_missing(ax, absent, partly, bool(known), notes)

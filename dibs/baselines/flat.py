@@ -270,12 +270,17 @@ def evaluate_flat(
     settings: EvaluationSettings,
     seed: int,
     observe_stage: bool = True,
+    reward_kind: RewardKind = "distance",
+    bonus: float = 1.0,
 ) -> dict[int, int]:
-    """Number of rollouts of each index that satisfy the specification, as the semantics of SPECTRL decide."""
+    """Number of rollouts of each index that satisfy the specification, as the semantics of SPECTRL decide.
+
+    `reward_kind` and `bonus` matter to a policy that reads rewards: they must be those it was trained with.
+    """
     spec, counts = parse(text), {}
     ordered = sorted(set(indices))
     for at in range(0, len(ordered), CHUNK):
-        task = FlatTask(family, text, tuple(ordered[at : at + CHUNK]), observe_stage)
+        task = FlatTask(family, text, tuple(ordered[at : at + CHUNK]), observe_stage, reward_kind, bonus)
         outcome = rollout(task, policy, task.evaluation_draws(settings.rollouts, seed), record=True)
         assert outcome.states is not None
         for i, index in enumerate(task.indices):

@@ -34,6 +34,7 @@ from dibs.baselines.ppo_core import (
     standardise,
 )
 from dibs.baselines.registry import Run, Trained
+from dibs.baselines.tracking import Bools
 from dibs.envs import Array
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Family
@@ -217,7 +218,7 @@ def adapt_all(network: Network, theta: Tensor, b: Batch, step: float) -> Tensor:
     """All tasks' parameters (tasks, size) after their adaptation step."""
     from torch.func import vmap
 
-    return vmap(lambda own: adapt(network, theta, own, step))(b)  # type: ignore[no-any-return]
+    return vmap(lambda own: adapt(network, theta, own, step))(b)
 
 
 def meta_loss(network: Network, theta: Tensor, before: Batch, after: Batch, settings: Settings) -> Tensor:
@@ -233,7 +234,7 @@ def meta_loss(network: Network, theta: Tensor, before: Batch, after: Batch, sett
         shared = clipped_loss(log_ratio(network, theta, b), b.advantages, b.weight, settings.clip)
         return (1.0 - settings.before) * loss + settings.before * shared
 
-    return vmap(of_task)(before, after).mean()  # type: ignore[no-any-return]
+    return vmap(of_task)(before, after).mean()
 
 
 def explore(
@@ -300,10 +301,7 @@ def train(run: Run, settings: Settings) -> Trained:
             steps += taken
             converged = watch.report(steps, success, {"theta": learner.theta})
             if run.progress:
-                best, now = watch.best, watch.checks[-1]
-                run.progress(
-                    f"{steps} steps  solved {now.solved:.2f}  rate {now.rate:.2f}  best {best and best.rate:.2f}"
-                )
+                run.progress(f"{steps} steps  {watch}")
     return Trained(
         tensors=watch.tensors or {"theta": np.zeros_like(learner.theta)},
         metadata={"network": asdict(learner.network), "diverged": diverged, "settings": asdict(settings)},
@@ -312,7 +310,7 @@ def train(run: Run, settings: Settings) -> Trained:
     )
 
 
-def _check(learner: Learner, task: Task, measured: Task) -> tuple[list[Array], int]:
+def _check(learner: Learner, task: Task, measured: Task) -> tuple[list[Bools], int]:
     """Successes on `measured` before and after adaptation to `task`, and the steps this took."""
     met, _, own = explore(learner.network, learner.theta, task, learner.settings, learner.rng)
     draws = measured.draw(learner.settings.check_rollouts, learner.rng)

@@ -90,8 +90,8 @@ def collect(task: Task, policy: Policy, draws: Draws, spread: Callable[[Array], 
         last = Last(drawn, reward, after.alive)
         seen = after
         observations.append(task.observe(seen.states, seen.stage))
-    numbers = (np.asarray(x, dtype=np.float32) for x in (observations, actions, rewards, alive, ended))
-    return Episodes(*numbers, success)
+    recorded = {"observations": observations, "actions": actions, "rewards": rewards, "alive": alive, "ended": ended}
+    return Episodes(**{name: np.array(steps, dtype=np.float32) for name, steps in recorded.items()}, success=success)
 
 
 def gaussian_spread(rng: np.random.Generator, log_std: Array) -> Callable[[Array], Array]:
@@ -180,6 +180,11 @@ class Watch:
             self.best, self.tensors = check, {name: np.array(tensor) for name, tensor in tensors.items()}
         recent = self.checks[-self.patience :]
         return len(recent) == self.patience and all(c.solved == 1.0 and c.rate >= self.rate for c in recent)
+
+    def __str__(self) -> str:
+        if self.best is None:
+            return "not measured yet"
+        return f"solved {self.checks[-1].solved:.2f} (best {self.best.solved:.2f})  rate {self.checks[-1].rate:.2f}"
 
     def metrics(self, converged: bool, diverged: bool) -> dict[str, Any]:
         """What the metrics of a run say of its course."""

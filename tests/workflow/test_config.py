@@ -127,8 +127,9 @@ def test_two_files_of_one_name(tmp_path):
     assert told == [
         f"benchmarks: family 'tiny-reach' is described by tests/workflow/family.yaml and {mine}; rename one"
     ]
-    mine.write_text(mine.read_text().replace("name: tiny-reach", "name: other"))
-    told = problems({**SMALL, "benchmarks": ["tests/workflow/family.yaml", str(mine)]})
+    other = tmp_path / "other.yaml"
+    other.write_text(mine.read_text().replace("name: tiny-reach", "name: other"))
+    told = problems({**SMALL, "benchmarks": ["tests/workflow/family.yaml", str(other)]})
     assert told == [f"benchmarks: 'tiny-reach-k{k}' is a benchmark of tiny-reach and other; rename one" for k in (1, 2)]
 
 

@@ -1,0 +1,78 @@
+"""What is made again after a change, read from the dry run's plan: what depends on it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import TINY, Clone
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# Of the tiny config: two seeds, gaps 4 and 2, that is indices 0, 4 and 0, 2, 4; two benchmarks, three methods.
+MEASURE = {"evaluation_list": 2, "table": 5, "figure": 1}
+EVALUATIONS = {"evaluation": 24, **MEASURE}
+OURS = {"evaluation": 16, **MEASURE}
+TEMPLATES = {"template_dibs": 4, "template_dibs_plus": 4, **OURS}
+DATASETS = {"base_dataset": 2, "dataset": 6, **TEMPLATES}
+BASELINES = {"baseline": 8, "evaluation": 8, **MEASURE}
+EVERYTHING = {"base_teacher": 2, "teacher": 6, "baseline": 8, **DATASETS, **EVALUATIONS}
+
+
+def setting(*values: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
+    return (lambda clone: None), ("--config", *values)
+
+
+def edit(file: str, old: str, new: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
+    return (lambda clone: clone.edit(file, old, new)), ()
+
+
+CASES = {
+    "nothing": (setting(), {}),
+    "evaluation setting": (setting("evaluation={rollouts: 60}"), EVALUATIONS),
+    "template setting": (setting("templates={max_steps: 90}"), TEMPLATES),
+    "setting of one method": (
+        setting("templates={methods: {dibs-plus: {clip: 5.0}}}"),
+        {"template_dibs_plus": 4, "evaluation": 8, **MEASURE},
+    ),
+    "dataset setting": (setting("datasets={size: 200}"), DATASETS),
+    "baseline setting": (setting("baselines={ars: {best: 4}}"), BASELINES),
+    "teacher setting": (setting("teachers={algorithms: {ars: {best: 4}}}"), EVERYTHING),
+    "setting at its default": (setting("teachers={algorithms: {ars: {best: 8}}}"), {}),
+    "setting of another family": (setting("teachers={families: {reacher-*: {probes: 3}}}"), {}),
+    "one seed more": (
+        setting("seeds=3"),
+        {
+            **{"base_teacher": 1, "teacher": 3, "base_dataset": 1, "dataset": 3, "baseline": 4},
+            **{"template_dibs": 2, "template_dibs_plus": 2, "evaluation": 12, **MEASURE},
+        },
+    ),
+    "docstring and comment": (
+        edit("dibs/templates/fit.py", '"""Fit one template per edge', '"""Other words.  # and a comment\n\n    Fit'),
+        {},
+    ),
+    "code of the fit": (edit("dibs/templates/fit.py", "0.999 * second", "0.99 * second"), TEMPLATES),
+    "code of the tables": (edit("dibs/analysis/tables.py", "DRAWS = 2000", "DRAWS = 200"), {"table": 5}),
+    "code of another baseline": (edit("dibs/baselines/maml.py", "steps: int = 2_000_000", "steps: int = 2_000_001"), {}),
+    "text of a rule": (edit("workflow/rules/teachers.smk", "mem_mb=growing(2000),\n        runtime=growing(30)",
+                            "mem_mb=growing(3000),\n        runtime=growing(40)"), {}),
+    "prose of the family": (edit("tests/workflow/family.yaml", "two goals in order", "two goals, in order"), {}),
+    "a region of the family": (edit("tests/workflow/family.yaml", "[1.5, 3.0]", "[1.6, 3.0]"), EVERYTHING),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plan_after_a_change(case: str, finished: Clone):
+    (change, arguments), expected = CASES[case]
+    change(finished)
+    assert finished.plan(*TINY, *arguments) == expected
+
+
+def test_one_figure_needs_only_its_own(clone: Clone, tmp_path: Path):
+    plan = clone.plan("results/figures/choice_trajectories.pdf")
+    # One split of Choice: gap 5, indices 0, 5, …, 20, one seed.
+    assert plan == {
+        "base_teacher": 1, "teacher": 4, "base_dataset": 1, "dataset": 4, "template_dibs": 1, "figure": 1,
+    }  # fmt: skip
