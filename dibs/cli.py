@@ -27,6 +27,7 @@ COMMANDS = (
     "dibs.templates.commands",
     "dibs.baselines.commands",
     "dibs.evaluation.commands",
+    "dibs.analysis.commands",
     "dibs.commands",
 )
 

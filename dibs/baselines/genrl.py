@@ -13,8 +13,7 @@ the one that solves most *training* tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,7 +21,6 @@ import numpy as np
 from dibs.baselines.registry import Run, Trained
 from dibs.baselines.search import ascent
 from dibs.envs import Array
-from dibs.errors import DibsError
 from dibs.evaluation.count import count_template
 from dibs.families import Family, ReachAvoid, ground
 from dibs.policies.network import Network
@@ -71,7 +69,7 @@ class Settings:
     exploration: float = 0.05
     """Standard deviation ν of the perturbations."""
     step: float = 1.0
-    """Step size before division by (best · standard deviation of all scores)."""
+    """Step size, in perturbations, before division by (best · standard deviation of all scores)."""
     rollouts: int = 4
     """Rollouts per candidate and task."""
     check_every: int = 5
@@ -230,7 +228,8 @@ def _search(
         steps += outcome.steps
         got = outcome.returns.reshape(len(active), n_tasks, -1)
         scores = _join(got, problem.ahead[edges][active], settings)
-        z[:, active] += np.moveaxis(ascent(scores, delta, settings.best, settings.step, "all"), 1, 0)
+        step = settings.step * settings.exploration
+        z[:, active] += np.moveaxis(ascent(scores, delta, settings.best, step, "all"), 1, 0)
         iteration += 1
     return Found(start + best_z / scale, success, returns, steps, iteration, curve)
 

@@ -453,7 +453,8 @@ class Learner:
                 loss = loss + 0.5 * ((value - target) ** 2).mean() - s.entropy * log_std.sum()
                 self._adam.zero_grad()
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(self._policy, s.grad_norm)
+                for part_of in ([actor, log_std], [critic]):
+                    torch.nn.utils.clip_grad_norm_(part_of, s.grad_norm)
                 self._adam.step()
 
     def _improve_belief(self) -> None:

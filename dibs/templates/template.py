@@ -176,29 +176,6 @@ def save_template(path: Path, template: Template, provenance: dict[str, Any]) ->
     write_tensors(path, tensors, {**metadata, **provenance})
 
 
-def contents(template: Template) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """A template's arrays and metadata as they are written."""
-    tensors: dict[str, np.ndarray] = {
-        "kappa": template.kappa,
-        "base": template.base,
-        "base_index": template.base_index.astype(np.int64),
-        "scaling_center": template.scaling.center,
-        "scaling_half": template.scaling.half,
-    }
-    metadata = {
-        "kind": "template",
-        "method": template.method,
-        "family": template.family,
-        "gap": template.gap,
-        "seed": template.seed,
-        "train": list(template.train),
-        "edges": list(template.edges),
-        "network": asdict(template.network),
-        "records": {name: asdict(record) for name, record in template.records.items()},
-    }
-    return tensors, metadata
-
-
 def load_template(path: str | Path) -> Template:
     """Read a template."""
     tensors, meta = read_tensors(path)

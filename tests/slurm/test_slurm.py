@@ -187,8 +187,8 @@ def test_results_are_those_of_a_run_without_cluster(broken: Broken, here: Run) -
 
 def test_chain_of_teachers_is_one_cluster_job(broken: Broken) -> None:
     (chain,) = (job for job in broken.jobs if "chain_tiny_gap2_seed1" in job["comment"])
-    assert chain["state"] == "COMPLETED" and "teacher" in chain["comment"]
-    assert not [job for job in broken.jobs if job["comment"].startswith("rule_teacher_")]
+    assert (chain["state"], chain["cores"]) == ("COMPLETED", "1") and "teacher" in chain["comment"]
+    assert not [job for job in broken.jobs if job["comment"].startswith(("rule_teacher", "rule_dataset"))]
     made = {f"results/teachers/tiny/gap2/seed1/{index}.safetensors" for index in (2, 4, 6)}
     assert made <= set(broken.left)
 
@@ -207,7 +207,9 @@ def test_second_run_starts_at_the_failed_link_and_does_nothing_twice(broken: Bro
     assert "kept by an earlier attempt and verified" in (logs / "2.log").read_text()
     for index in (4, 6):
         assert "steps in" in (logs / f"{index}.log").read_text()
-    assert not [job for job in broken.later_jobs if "base" in job["comment"] or "seed1" in job["comment"]]
+    kinds = ["chain_tiny_gap2_seed0", "template_dibs", "evaluation_dibs_gap2_seed0", "table"]
+    assert [k for job in broken.later_jobs for k in kinds if job["comment"].startswith(f"rule_{k}")] == kinds
+    assert len(broken.later_jobs) == len(kinds)
     after = contents(broken.folder)
     assert {name: after[name] for name in broken.left} == broken.left
 

@@ -62,10 +62,10 @@ def growing(value):
 
 # On a cluster, the chain of teachers of one (family, gap, seed) is one job: each link takes seconds, submitting
 # one takes longer. Local runs ignore groups. Teachers of index 0 stay out: they would tie all gaps together.
-# When a member of a group fails, Snakemake deletes what the finished ones have made. What brings it back on the
-# next attempt (a copy outside the declared outputs, verified before it is trusted) belongs into `dibs teacher`;
-# the rules need not know of it.
+# When a member of a group fails, Snakemake deletes what the finished ones have made. So in cluster jobs `dibs
+# teacher` keeps a copy outside the declared outputs, and brings it back, verified, on the next attempt.
 CHAIN = "chain_{family}_gap{gap}_seed{seed}"
+RESUME = "--resume" if workflow.remote_exec else ""
 
 
 # `snakemake -n --quiet` is meant to print the counted plan and stop; Snakemake 9.27 silences the plan as well.

@@ -49,8 +49,9 @@ rule teacher:
         settings=lambda w: PLAN.teacher_settings(w.family),
         depends=lambda w: PLAN.depends("teachers", w.family),
         results=PLACES.root,
+        resume=RESUME,
     message:
         "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:
         "dibs teacher {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+        " --results {params.results:q} --settings {params.settings:q} {params.resume} > {log:q} 2>&1"
