@@ -220,11 +220,12 @@ class Plan:
         return self._by_benchmark[benchmark]
 
     def baseline_inputs(self, method: str, unit: str, gap: int | str, seed: int | str) -> list[str]:
-        """What a baseline reads: teachers (the steps they took) or datasets, as its registry entry says."""
+        """What a baseline reads: teachers (and how many steps they took) or datasets, as its registry entry says."""
         family = self.benchmark(unit).family.name
         needs = BASELINES[method].needs
-        metrics = self.teachers(family, gap, seed, "metrics") if "teachers" in needs else []
-        return metrics + (self.datasets(family, gap, seed) if "datasets" in needs else [])
+        teachers = [self.teachers(family, gap, seed, kind) for kind in ("weights", "metrics") if "teachers" in needs]
+        datasets = [self.datasets(family, gap, seed)] if "datasets" in needs else []
+        return [file for files in teachers + datasets for file in files]
 
     # --- what the commands are told, and what else decides the bytes ---------------------------------
 

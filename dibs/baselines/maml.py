@@ -67,7 +67,7 @@ class Settings:
     """Weight of the loss before adaptation, which is what zero-shot measures; 0: after adaptation only (Finn)."""
     inner_step: float = 0.03
     """α: size of the adaptation step."""
-    gamma: float = 0.99
+    gamma: float = 0.95
     """Discount."""
     trace: float = 0.97
     """λ of generalised advantage estimation."""

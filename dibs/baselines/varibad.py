@@ -55,21 +55,21 @@ class Settings:
     """Environment steps after which training ends, if it has not converged before."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy and of its value function."""
-    rollouts: int = 32
+    rollouts: int = 16
     """Episodes per task and iteration."""
     tasks: int = 10
     """Most tasks in an iteration; with more training indices, so many are drawn each time."""
-    gamma: float = 0.99
+    gamma: float = 0.95
     """Discount."""
     trace: float = 0.95
     """λ of generalised advantage estimation."""
     clip: float = 0.2
     """How far PPO lets the probability of an action change."""
-    epochs: int = 4
+    epochs: int = 8
     """Passes of PPO over the episodes of an iteration."""
     minibatch: int = 2048
     """Steps per minibatch of PPO."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     """Adam's step for the policy."""
     grad_norm: float = 0.5
     """Largest norm of a gradient of the policy."""

@@ -175,33 +175,37 @@ def test_a_stage_that_fails_half_way_leaves_nothing(tmp_path, teacher):
 # --- memory ----------------------------------------------------------------------------------------------
 
 GROWTH = """
-import resource, sys
+import sys
+import tracemalloc
 from pathlib import Path
+
+import pyarrow as pa
+
 from dibs.datasets.build import DatasetSettings, build
 from dibs.datasets.store import load_dataset, save_dataset
 from dibs.families import get_family
 from dibs.teachers.store import load_replay, load_teacher
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 family_file, teacher_file, output = sys.argv[1:]
 family, teacher = get_family(family_file), load_teacher(teacher_file)
 metrics = {**teacher.metrics, "edges": {**teacher.metrics["edges"], "a>b": {"success": 0.0}}}
 teacher = type(teacher)(**{**teacher.__dict__, "metrics": metrics})
 replay = load_replay(teacher_file, teacher.edges)
-for size in (100_000, 1_000_000):
-    settings = DatasetSettings(size=size)
-    rows = save_dataset(Path(output), teacher, ("x", "y"), ("v", "theta"), build(family, teacher, replay, settings), {})
+tracemalloc.start()
+for size in (200_000, 1_000_000):
+    tracemalloc.reset_peak()
+    blocks = build(family, teacher, replay, DatasetSettings(size=size))
+    rows = save_dataset(Path(output), teacher, ("x", "y"), ("v", "theta"), blocks, {})
     data, _ = load_dataset(output, 20_000)
     assert rows == {"start>a": size, "a>b": 0} and len(data["start>a"][0]) == 20_000
-    print(peak())
+    # Most bytes held at once: by Python and numpy, and (since the beginning) by Arrow.
+    print(tracemalloc.get_traced_memory()[1], pa.default_memory_pool().max_memory())
 """
 
 
 @pytest.mark.slow
-def test_a_million_rows_take_no_more_memory_than_a_tenth_of_them(pipeline, tmp_path):
-    """Rows are written and read in blocks: 20 MB of numbers more on disk, next to nothing in memory."""
+def test_a_million_rows_take_no_more_memory_than_a_fifth_of_them(pipeline, tmp_path):
+    """Rows are written and read in blocks: 22 MB of numbers more, but nothing in memory."""
     teacher = pipeline.places.teacher("tiny", 2, 2, 0)
     done = subprocess.run(
         [sys.executable, "-c", GROWTH, str(pipeline.file), str(teacher), str(tmp_path / "d.parquet")],
@@ -210,5 +214,5 @@ def test_a_million_rows_take_no_more_memory_than_a_tenth_of_them(pipeline, tmp_p
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    small, large = map(float, done.stdout.split())
-    assert large - small < 12.0, f"peak of {small:.0f} MB, then {large:.0f} MB"
+    small, large = (np.array(line.split(), dtype=float) / 2**20 for line in done.stdout.splitlines())
+    assert np.all(large < small + 3.0), f"peaks in MB: {small}, then {large}"

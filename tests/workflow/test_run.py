@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 def test_everything_is_there(finished: Clone, monkeypatch):
     monkeypatch.chdir(finished.path)
     plan = Plan(load_config("config.yaml", "tests/workflow/tiny.yaml"))
-    assert plan.counts() == {"teachers": 8, "datasets": 8, "templates": 8, "baselines": 8, "evaluations": 24}
+    assert plan.counts() == {"teachers": 8, "datasets": 8, "templates": 8, "baselines": 4, "evaluations": 12}
     for file in [*plan.tables, *plan.figures, *map(plan.evaluation, plan.evaluations)]:
         assert Path(file).stat().st_size > 0
     for name in ("teachers", "datasets", "templates", "baselines", "evaluations", "tables", "figures"):
@@ -38,11 +38,11 @@ def test_files_carry_the_digests_that_decide_what_is_rerun(finished: Clone, monk
     made = {
         ("teachers", ""): read_json(teacher["metrics"]),
         ("datasets", ""): read_table(plan.datasets("tiny-reach", 2, 0)[1])[1],
-        ("templates", ""): read_tensors(plan.artefact("dibs", "tiny-reach-k1", 2, 0))[1],
-        ("baselines", "ars"): read_tensors(plan.artefact("ars", "tiny-reach-k1", 2, 0))[1],
+        ("templates", ""): read_tensors(plan.artefact("dibs", "tiny-reach-k2", 2, 0))[1],
+        ("baselines", "ars"): read_tensors(plan.artefact("ars", "tiny-reach-k2", 2, 0))[1],
     }
     for method in ("dibs", "dibs-plus", "ars"):
-        file = plan.places.evaluation(method, "tiny-reach-k1", 2, 0)
+        file = plan.places.evaluation(method, "tiny-reach-k2", 2, 0)
         made["evaluations", method] = read_table(file)[1]
     for (stage, method), meta in made.items():
         digests = f"code {meta['code_digest']} family {meta['family_digest']}"
@@ -136,7 +136,7 @@ DAMAGED = {
     "teacher": ("teachers/tiny-reach/gap4/seed1/4.safetensors", "dataset"),
     "template": ("templates/tiny-reach/gap2/seed1.safetensors", "evaluation"),
 }
-EVALUATION = "evaluations/dibs-plus/tiny-reach-k1/gap2/seed1.parquet"
+EVALUATION = "evaluations/dibs-plus/tiny-reach-k2/gap2/seed1.parquet"
 
 
 def garbage(file: Path) -> None:
