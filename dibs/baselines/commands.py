@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     began = time.perf_counter()
     baseline = get_baseline(args.method)
-    settings = parse_settings(baseline.settings, args.settings, "--settings")
+    settings: Any = parse_settings(baseline.settings, args.settings, "--settings")
     family, text = get_benchmark(args.benchmark)
     name = benchmark_id(args.benchmark)
     places = layout(args)

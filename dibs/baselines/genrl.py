@@ -1,22 +1,25 @@
 """GenRL (Subramanian et al. 2025): κ learnt by random search on the reward of all training tasks at once.
 
 Per edge, every candidate κ is unrolled from the base policy, the unrolled policies act on their training
-tasks, the tasks' returns are joined by a softmin, and augmented random search climbs that one number (paper,
-section 3.2, "GenRL's approach"). Base policies, edges, composition and guards are those of DIBS: the result is a
-template like any other. Edges × directions × signs × tasks × rollouts advance in one array program.
+tasks, the tasks' returns are joined to one number, and augmented random search climbs it (paper, section 3.2,
+"GenRL's approach"). Base policies, edges, composition and guards are those of DIBS: the result is a template like
+any other. Edges × directions × signs × tasks × rollouts advance in one array program.
 
-What the public code leaves to chance decides most here: where κ starts. Variants differ in that, in how
-returns are joined, and in whether all κ_r are perturbed alike; `auto` trains several within the budget and keeps
-the one that solves most *training* tasks.
+Where κ starts and in which coordinates it is searched decides most. `public` starts small and random, as the
+public code does; `softmin` and `mean` start at the identity and search in the coordinates in which DIBS fits, and
+differ in how returns are joined. `auto` tries all three on a part of the budget and goes on with the one that has
+solved most *training* tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from dibs.baselines.registry import Run, Trained
 from dibs.baselines.search import ascent
@@ -28,16 +31,25 @@ from dibs.policies.scaling import Scaling
 from dibs.seeding import stream
 from dibs.settings import STRICT
 from dibs.teachers.budget import dibs_steps
-from dibs.teachers.rollouts import draw, roll
+from dibs.teachers.rollouts import Outcome, draw, roll
 from dibs.teachers.store import load_teacher
 from dibs.templates.guards import EdgeRecord
 from dibs.templates.polynomial import apply, identity
 from dibs.templates.template import RUNAWAY, Template, contents
 
 count = count_template
+Rows = npt.NDArray[np.intp]
 
 MOST = 2**24  # parameters of policies held at once; more edges than fit are trained in turn
 ABLE = 0.5  # success of a teacher from which on it can be the base of a template
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "softmin": {"start": "identity", "rescale": True, "aggregation": "softmin"},
+    "mean": {"start": "identity", "rescale": True, "aggregation": "mean"},
+    "public": {"start": "random", "rescale": False, "aggregation": "softmin"},
+}
+"""What `auto` chooses from, in the order in which a tie is decided."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +59,25 @@ class Settings:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     steps: int = 0
-    """Most environment steps, the base teacher's not counted; 0: as many as DIBS's teachers used."""
+    """Most environment steps, the base teachers' included; 0: as many as DIBS's teachers used."""
+    variant: Literal["auto", "softmin", "mean", "public", "own"] = "auto"
+    """One of the variants above, the best of them on training tasks, or `own`: start, rescale and aggregation below."""
+    trial: float = 0.15
+    """Share of the budget after which `auto` goes on with the best variant."""
     degree: int = 1
     """Degree m of the polynomial."""
     start: Literal["random", "identity", "additive"] = "random"
-    """Where κ starts: small and random as in the public code, or where it leaves every policy as it is (additive: of degree 0)."""
+    """Where κ starts: small and random, or where it leaves every policy as it is (additive: of degree 0)."""
     start_scale: float = 0.577
     """Random start: standard deviation of κ's entries, times the root of their layer's inputs."""
+    rescale: bool = False
+    """Search in coordinates in which a unit moves the last policy, not κ, by about a unit."""
     aggregation: Literal["softmin", "mean"] = "softmin"
     """How the returns of the training tasks are joined."""
     beta: float = 1.0
     """Sharpness of the softmin."""
     perturbation: Literal["shared", "independent"] = "shared"
     """Whether all κ_r are perturbed by the same δ."""
-    rescale: bool = False
-    """Search in coordinates in which a unit moves the last policy, not κ, by about a unit."""
     directions: int = 20
     """Perturbations tried per iteration, each with both signs."""
     best: int = 8
@@ -69,14 +85,14 @@ class Settings:
     exploration: float = 0.05
     """Standard deviation ν of the perturbations."""
     step: float = 1.0
-    """Step size, in perturbations, before division by (best · standard deviation of all scores)."""
-    rollouts: int = 4
+    """Step size, in perturbations νδ, before division by (best · standard deviation of all scores)."""
+    rollouts: int = 2
     """Rollouts per candidate and task."""
-    check_every: int = 5
+    check_every: int = 10
     """Iterations between two estimates of the success on the training tasks."""
     check_rollouts: int = 100
     """Rollouts per task of such an estimate."""
-    patience: int = 4
+    patience: int = 2
     """Checks in a row at full success on all training tasks after which an edge has converged."""
 
 
@@ -90,11 +106,15 @@ class Problem:
     network: Network
     scaling: Scaling
     base: Array  # (edges, size)
-    base_index: Array  # (edges,)
+    base_index: npt.NDArray[Any]  # (edges,)
 
-    def tasks(self, edges: Sequence[int]) -> ReachAvoid:
+    def tasks(self, edges: Array) -> ReachAvoid:
         """The given edges at all training indices, edge by edge."""
-        return ground(self.family, [(index, self.edges[e]) for e in edges for index in self.train])
+        return self._all.take([int(e) * len(self.train) + t for e in edges for t in range(len(self.train))])
+
+    @cached_property
+    def _all(self) -> ReachAvoid:
+        return ground(self.family, [(index, name) for name in self.edges for index in self.train])
 
     @property
     def ahead(self) -> Array:
@@ -102,26 +122,30 @@ class Problem:
         return np.asarray(self.train)[None] - self.base_index[:, None]
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """The best templates of a search."""
-
-    kappa: Array  # (degree + 1, edges, size)
-    success: Array  # (edges, tasks), at the training indices
-    returns: Array  # (edges, tasks)
-    steps: int
-    iterations: int
-    curve: list[list[float]]  # per check: steps, then the mean success of each edge
-
-
 def train(run: Run, settings: Settings) -> Trained:
     """Search the templates of a family."""
     problem, base_steps = _problem(run)
     budget = settings.steps or dibs_steps(run.places, run.family, run.gap, run.seed, problem.edges)
-    rng = stream("baseline", "genrl", run.family.name, run.gap, run.seed)
-    found = search(problem, settings, budget, rng, run.progress)
+    own = max(budget - base_steps, 0)
+    key = ("baseline", "genrl", run.family.name, run.gap, run.seed)
+    names = [settings.variant] if settings.variant != "auto" else list(VARIANTS)
+    searches = {
+        name: Search(problem, replace(settings, **VARIANTS.get(name, {})), stream(*key, name), run.progress)
+        for name in names
+    }
+    used = 0
+    if len(searches) > 1:
+        for search in searches.values():
+            search.advance(int(settings.trial * own))
+            used += search.steps
+            if search.converged:
+                break
+    variant = max(searches, key=lambda name: searches[name].merit)
+    chosen = searches[variant]
+    chosen.advance(chosen.steps + own - used)
+    steps = sum(search.edge_steps for search in searches.values()) + base_steps / len(problem.edges)
     records = {
-        name: EdgeRecord(problem.train, tuple(map(float, found.success[e])), tuple(map(float, found.returns[e])))
+        name: EdgeRecord(problem.train, tuple(map(float, chosen.success[e])), tuple(map(float, chosen.returns[e])))
         for e, name in enumerate(problem.edges)
     }
     template = Template(
@@ -133,7 +157,7 @@ def train(run: Run, settings: Settings) -> Trained:
         problem.edges,
         problem.network,
         problem.scaling,
-        found.kappa,
+        chosen.best_kappa,
         problem.base,
         problem.base_index,
         records,
@@ -142,96 +166,119 @@ def train(run: Run, settings: Settings) -> Trained:
     metrics = {
         "budget": budget,
         "base_steps": base_steps,
-        "iterations": found.iterations,
-        "edges": {name: float(s) for name, s in zip(problem.edges, found.success.mean(axis=1), strict=True)},
-        "curve": found.curve,
+        "variants": {name: {"success": s.merit, "steps": s.steps, "curve": s.curve} for name, s in searches.items()},
+        "edges": dict(zip(problem.edges, chosen.success.mean(axis=1), strict=True)),
     }
-    return Trained(tensors, metadata, base_steps + found.steps, metrics)
+    by_edge = {name: round(float(s)) for name, s in zip(problem.edges, np.asarray(steps), strict=True)}
+    return Trained(tensors, {**metadata, "variant": variant, "edge_steps": by_edge}, sum(by_edge.values()), metrics)
 
 
-def search(
-    problem: Problem,
-    settings: Settings,
-    budget: int,
-    rng: np.random.Generator,
-    progress: Callable[[str], None] | None = None,
-) -> Found:
-    """Search one κ per edge within a budget of environment steps, as many edges at once as memory allows."""
-    edges = len(problem.edges)
-    cost = 2 * settings.directions * len(problem.train) * problem.network.size
-    at_once = int(np.clip(MOST // cost, 1, edges))
-    parts = []
-    for first in range(0, edges, at_once):
-        part = list(range(first, min(first + at_once, edges)))
-        parts.append(_search(problem, part, settings, budget * len(part) // edges, rng, progress))
-    return Found(
-        np.concatenate([p.kappa for p in parts], axis=1),
-        np.concatenate([p.success for p in parts]),
-        np.concatenate([p.returns for p in parts]),
-        sum(p.steps for p in parts),
-        max(p.iterations for p in parts),
-        [row for p in parts for row in p.curve],
-    )
+class Search:
+    """One search over the κ of all edges; `advance` goes on until a number of environment steps has been used."""
 
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        rng: np.random.Generator,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self.problem, self.settings, self.rng, self.progress = problem, settings, rng, progress
+        n, tasks = problem.ahead.shape
+        self.degree = 0 if settings.start == "additive" else settings.degree
+        self.origin = _origin(settings, self.degree, problem.network, n, rng)  # (degree + 1, edges, size)
+        self.scale = _scale(settings, self.degree, problem.base, int(problem.ahead.max()))
+        self.z = np.zeros_like(self.origin)
+        self.best_z, self.best = self.z.copy(), np.full((n, 2), -np.inf)  # mean success, joined return
+        self.success, self.returns = np.zeros((n, tasks)), np.full((n, tasks), -np.inf)
+        self.full = np.zeros(n, dtype=int)  # checks in a row at full success
+        self.edge_steps = np.zeros(n)
+        self.iteration = 0
+        self.curve: list[list[float]] = []  # per check: steps, then the mean success of each edge so far
+        cost = 2 * settings.directions * tasks * problem.network.size
+        self.at_once = max(1, MOST // cost)
 
-def _search(
-    problem: Problem,
-    edges: list[int],
-    settings: Settings,
-    budget: int,
-    rng: np.random.Generator,
-    progress: Callable[[str], None] | None,
-) -> Found:
-    network, n_tasks, n = problem.network, len(problem.train), len(edges)
-    degree = 0 if settings.start == "additive" else settings.degree
-    start = _start(settings, degree, network, n, rng)  # (degree + 1, edges, size)
-    scale = _scale(settings, degree, problem.base[edges], int(problem.ahead.max()))
-    z = np.zeros_like(start)
-    best_z, best = z.copy(), np.full((n, 2), -np.inf)  # mean success, joined return
-    success, returns = np.zeros((n, n_tasks)), np.full((n, n_tasks), -np.inf)
-    full = np.zeros(n, dtype=int)  # checks in a row at full success
-    active = np.arange(n)
-    tasks = problem.tasks(edges)
-    steps = iteration = 0
-    curve: list[list[float]] = []
-    while True:
-        if iteration % settings.check_every == 0:
-            sub = tasks.take(_rows(active, n_tasks))
-            policies = _policies(problem, edges, active, (start + z / scale)[:, active, None])
-            outcome = roll(network, policies, sub, draw(sub, settings.check_rollouts, rng), problem.family.reward.depth)
-            steps += outcome.steps
-            won = outcome.success.reshape(len(active), n_tasks)
-            got = outcome.returns.reshape(len(active), n_tasks)
-            joined = _join(got[..., None], problem.ahead[edges][active], settings)[:, 0]
-            score = np.stack([won.mean(axis=1), joined], axis=1)
-            for row, e in enumerate(active):
-                if tuple(score[row]) > tuple(best[e]):
-                    best[e], best_z[:, e] = score[row], z[:, e]
-                    success[e], returns[e] = won[row], got[row]
-                full[e] = full[e] + 1 if score[row, 0] >= 1.0 else 0
-            curve.append([float(steps), *best[:, 0].tolist()])
-            if progress is not None:
-                progress(f"iteration {iteration}: training success {best[:, 0].mean():.3f} after {steps} steps")
-            active = active[full[active] < settings.patience]
-            if steps >= budget or len(active) == 0:
-                break
-        rows = 1 if settings.perturbation == "shared" else degree + 1
-        delta = rng.standard_normal((len(active), settings.directions, rows, network.size))
-        delta = np.broadcast_to(delta, (len(active), settings.directions, degree + 1, network.size))
+    @property
+    def steps(self) -> int:
+        """Environment steps used."""
+        return round(float(self.edge_steps.sum()))
+
+    @property
+    def best_kappa(self) -> Array:
+        """The best κ (degree + 1, edges, size) of every edge, by its success on the training tasks."""
+        return np.asarray(self.origin + self.best_z / self.scale)
+
+    @property
+    def merit(self) -> float:
+        """Mean success on the training tasks of all edges."""
+        return float(self.success.mean())
+
+    @property
+    def active(self) -> Rows:
+        """Edges that have not converged."""
+        return np.flatnonzero(self.full < self.settings.patience)
+
+    @property
+    def converged(self) -> bool:
+        return len(self.active) == 0
+
+    def advance(self, until: int) -> None:
+        """Search on until `until` environment steps have been used or all edges have converged."""
+        while self.steps < until and not self.converged:
+            for _ in range(self.settings.check_every):
+                for part in self._parts():
+                    self._climb(part)
+                self.iteration += 1
+            for part in self._parts():
+                self._check(part)
+            self.curve.append([float(self.steps), *self.success.mean(axis=1).tolist()])
+            if self.progress is not None:
+                self.progress(f"iteration {self.iteration}: success {self.merit:.3f} after {self.steps} steps")
+
+    def _parts(self) -> list[Any]:
+        """The active edges, as many at once as memory allows."""
+        return [self.active[i : i + self.at_once] for i in range(0, len(self.active), self.at_once)]
+
+    def _climb(self, edges: Array) -> None:
+        """One iteration of random search for the given edges."""
+        settings, size = self.settings, self.problem.network.size
+        rows = 1 if settings.perturbation == "shared" else self.degree + 1
+        delta = self.rng.standard_normal((len(edges), settings.directions, rows, size))
+        delta = np.broadcast_to(delta, (len(edges), settings.directions, self.degree + 1, size))
         spread = settings.exploration * np.moveaxis(delta, 2, 0)  # (degree + 1, edges, directions, size)
-        here = z[:, active, None]
+        here = self.z[:, edges, None]
         candidates = np.concatenate([here + spread, here - spread], axis=2)
-        kappa = start[:, active, None] + candidates / scale[:, active, None]
-        sub = tasks.take(_rows(active, n_tasks))
-        policies = _policies(problem, edges, active, kappa)
-        outcome = roll(network, policies, sub, draw(sub, settings.rollouts, rng), problem.family.reward.depth)
-        steps += outcome.steps
-        got = outcome.returns.reshape(len(active), n_tasks, -1)
-        scores = _join(got, problem.ahead[edges][active], settings)
+        outcome = self._roll(edges, candidates, settings.rollouts)
+        scores = _join(outcome.returns.reshape(len(edges), -1, candidates.shape[2]), self._there(edges), settings)
         step = settings.step * settings.exploration
-        z[:, active] += np.moveaxis(ascent(scores, delta, settings.best, step, "all"), 1, 0)
-        iteration += 1
-    return Found(start + best_z / scale, success, returns, steps, iteration, curve)
+        self.z[:, edges] += np.moveaxis(ascent(scores, delta, settings.best, step, "all"), 1, 0)
+
+    def _check(self, edges: Array) -> None:
+        """Measure the current κ of the given edges on the training tasks; keep it where it is the best so far."""
+        outcome = self._roll(edges, self.z[:, edges, None], self.settings.check_rollouts)
+        success, returns = (a.reshape(len(edges), -1) for a in (outcome.success, outcome.returns))
+        there = self._there(edges)
+        joined = _join(returns[..., None], there, self.settings)[:, 0]
+        mean = np.where(there, success, 0.0).sum(axis=1) / there.sum(axis=1)
+        for row, e in enumerate(edges):
+            if (mean[row], joined[row]) > tuple(self.best[e]):
+                self.best[e], self.best_z[:, e] = (mean[row], joined[row]), self.z[:, e]
+                self.success[e], self.returns[e] = success[row], returns[row]
+            self.full[e] = self.full[e] + 1 if mean[row] >= 1.0 else 0
+
+    def _roll(self, edges: Array, z: Array, rollouts: int) -> Outcome:
+        """Unroll κ (from z (degree + 1, edges, candidates, size)) and act on every edge's training tasks."""
+        problem = self.problem
+        kappa = self.origin[:, edges, None] + z / self.scale[:, edges, None]
+        tasks = problem.tasks(edges)
+        policies = _policies(problem, edges, kappa)
+        outcome = roll(problem.network, policies, tasks, draw(tasks, rollouts, self.rng), problem.family.reward.depth)
+        self.edge_steps[edges] += outcome.steps / len(edges)
+        return outcome
+
+    def _there(self, edges: Array) -> Array:
+        """Which training tasks (edges, tasks) an edge has a policy for."""
+        return np.asarray(self.problem.ahead[edges] >= 0)
 
 
 def _problem(run: Run) -> tuple[Problem, int]:
@@ -256,7 +303,8 @@ def _problem(run: Run) -> tuple[Problem, int]:
     return problem, steps
 
 
-def _start(settings: Settings, degree: int, network: Network, edges: int, rng: np.random.Generator) -> Array:
+def _origin(settings: Settings, degree: int, network: Network, edges: int, rng: np.random.Generator) -> Array:
+    """Where κ (degree + 1, edges, size) starts."""
     if settings.start == "random":
         return network.initial(rng, (degree + 1, edges), settings.start_scale).astype(np.float64)
     return identity(degree, (edges, network.size))
@@ -270,34 +318,28 @@ def _scale(settings: Settings, degree: int, base: Array, length: int) -> Array:
     return np.asarray(max(length, 1) * np.stack([size**r for r in range(degree + 1)]), dtype=np.float64)
 
 
-def _policies(problem: Problem, edges: list[int], active: Array, kappa: Array) -> Array:
+def _policies(problem: Problem, edges: Array, kappa: Array) -> Array:
     """Policies (edges · tasks, candidates, size), acting on raw states, of κ (degree + 1, edges, candidates, size)."""
-    chosen = np.asarray(edges)[active]
-    ahead = np.maximum(problem.ahead[chosen], 0)  # (edges, tasks)
-    theta = np.broadcast_to(problem.base[chosen][:, None], kappa.shape[1:]).astype(np.float64)
+    ahead = np.maximum(problem.ahead[edges], 0)  # (edges, tasks)
+    theta = np.broadcast_to(problem.base[edges][:, None], kappa.shape[1:]).astype(np.float64)
     wanted = np.empty((*ahead.shape, *kappa.shape[2:]), dtype=np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(int(ahead.max()) + 1):
             e, t = np.nonzero(ahead == step)
-            wanted[e, t] = np.nan_to_num(theta[e], nan=0.0).clip(-RUNAWAY, RUNAWAY)
-            theta = apply(kappa, theta)
-    flat = wanted.reshape(-1, *wanted.shape[2:])
-    center, half = (
-        np.repeat(a[chosen], ahead.shape[1], axis=0)[:, None] for a in (problem.scaling.center, problem.scaling.half)
-    )
-    return problem.network.fold(flat, center, half)
+            if len(e):
+                wanted[e, t] = np.nan_to_num(theta[e], nan=0.0).clip(-RUNAWAY, RUNAWAY)
+            theta = apply(kappa, theta).astype(np.float64)
+    tasks, scaling = ahead.shape[1], problem.scaling
+    center, half = (np.repeat(a[edges], tasks, axis=0)[:, None] for a in (scaling.center, scaling.half))
+    return problem.network.fold(wanted.reshape(-1, *wanted.shape[2:]), center, half)
 
 
-def _join(returns: Array, ahead: Array, settings: Settings) -> Array:
+def _join(returns: Array, there: Array, settings: Settings) -> Array:
     """One score per candidate (edges, candidates) from the returns (edges, tasks, candidates) of its policies."""
-    there = (ahead >= 0)[..., None]
-    returns = returns.astype(np.float64)
+    there = there[..., None]
+    returns = np.where(there, returns, 0.0).astype(np.float64)
     if settings.aggregation == "mean":
-        return np.asarray(np.where(there, returns, 0.0).sum(axis=1) / there.sum(axis=1))
+        return np.asarray(returns.sum(axis=1) / there.sum(axis=1))
     low = np.where(there, returns, np.inf).min(axis=1, keepdims=True)
     weights = np.where(there, np.exp(-settings.beta * (returns - low)), 0.0)
-    return np.asarray((weights * np.where(there, returns, 0.0)).sum(axis=1) / weights.sum(axis=1))
-
-
-def _rows(active: Array, n_tasks: int) -> list[int]:
-    return [int(e) * n_tasks + t for e in active for t in range(n_tasks)]
+    return np.asarray((weights * returns).sum(axis=1) / weights.sum(axis=1))

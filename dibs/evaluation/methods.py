@@ -60,8 +60,7 @@ def _template(name: str) -> Method:
 
     def steps(case: Case) -> int | None:
         files = teacher_files(case.places, case.family, case.gap, case.seed)
-        edges = [edge.name for edge in graph(parse(case.text)).edges]
-        return steps_used(files, edges) if all(file.is_file() for file in files) else None
+        return steps_used(files, _edges(case)) if all(file.is_file() for file in files) else None
 
     return Method(
         name,
@@ -73,7 +72,13 @@ def _template(name: str) -> Method:
 
 
 def _baseline(baseline: Baseline) -> Method:
-    """A method that DIBS is compared with: its weights carry what they cost."""
+    """A method that DIBS is compared with: its weights carry what they cost, per edge if all benchmarks share them."""
+
+    def steps(case: Case) -> int | None:
+        _, metadata = read_tensors(artefact(case))
+        if "edge_steps" in metadata:
+            return sum(int(metadata["edge_steps"][name]) for name in _edges(case))
+        return metadata.get("steps")
 
     def artefact(case: Case) -> Path:
         return baseline.artefact(case.places, case.family, case.benchmark, case.gap, case.seed)
@@ -82,9 +87,13 @@ def _baseline(baseline: Baseline) -> Method:
         baseline.name,
         artefact,
         lambda: baseline.count,
-        lambda case: read_tensors(artefact(case))[1].get("steps"),
+        steps,
         baseline.module,
     )
+
+
+def _edges(case: Case) -> list[str]:
+    return [edge.name for edge in graph(parse(case.text)).edges]
 
 
 METHODS: dict[str, Method] = {

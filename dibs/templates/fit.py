@@ -80,7 +80,7 @@ class Supervision:
     actions: Array  # (edges, n, rows, m)
     present: Array  # (edges, n) bool: this teacher could label this edge
     base: Array  # (edges, size): the actor at the edge's base index
-    base_index: Array  # (edges,): where the edge's template starts, 0 but for branches that appear later
+    base_index: npt.NDArray[Any]  # (edges,): where the edge's template starts, 0 but for branches that appear later
 
 
 @dataclass(frozen=True, eq=False)

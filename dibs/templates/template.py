@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dibs.datasets.store import load_dataset
 from dibs.envs import Array
@@ -41,7 +42,7 @@ class Template:
     scaling: Scaling
     kappa: Array  # (degree + 1, edges, size)
     base: Array  # (edges, size)
-    base_index: Array  # (edges,)
+    base_index: npt.NDArray[Any]  # (edges,)
     records: dict[str, EdgeRecord]
 
     def actors(self, indices: list[int]) -> dict[int, Array]:

@@ -14,10 +14,7 @@ from dibs.spectrl import Box, Predicate, Spec, syntax
 def inside(regions: Mapping[str, Box], state: Sequence[float]) -> dict[str, bool]:
     """Return which of the single boxes contain the state."""
     return {
-        name: all(
-            abs(x - c) <= h
-            for x, c, h in zip(state, box.center.tolist(), box.half_width.tolist(), strict=True)
-        )
+        name: all(abs(x - c) <= h for x, c, h in zip(state, box.center.tolist(), box.half_width.tolist(), strict=True))
         for name, box in regions.items()
     }
 
@@ -44,8 +41,7 @@ def satisfies(zeta: Sequence[Mapping[str, bool]], phi: Spec) -> bool:
             return all(models(state, b) for state in zeta) and satisfies(zeta, phi1)
         case syntax.Sequence(phi1, phi2):
             return any(
-                satisfies(zeta[: tau + 1], phi1) and satisfies(zeta[tau + 1 :], phi2)
-                for tau in range(len(zeta) - 1)
+                satisfies(zeta[: tau + 1], phi1) and satisfies(zeta[tau + 1 :], phi2) for tau in range(len(zeta) - 1)
             )
         case syntax.Choice(phi1, phi2):
             return satisfies(zeta, phi1) or satisfies(zeta, phi2)
@@ -73,10 +69,7 @@ def value(zeta: Sequence[Mapping[str, float]], phi: Spec) -> float:
             return min(value(zeta, phi1), *(predicate_value(state, b) for state in zeta))
         case syntax.Sequence(phi1, phi2):
             return max(
-                (
-                    min(value(zeta[: tau + 1], phi1), value(zeta[tau + 1 :], phi2))
-                    for tau in range(len(zeta) - 1)
-                ),
+                (min(value(zeta[: tau + 1], phi1), value(zeta[tau + 1 :], phi2)) for tau in range(len(zeta) - 1)),
                 default=float("-inf"),
             )
         case syntax.Choice(phi1, phi2):

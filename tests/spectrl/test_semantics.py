@@ -80,9 +80,7 @@ def test_every_short_rollout_over_two_regions(text):
     answers = set()
     for length in range(1, 6):
         words = list(itertools.product(CORNERS, repeat=length))
-        expected = [
-            definition.satisfies([{"a": bool(i), "b": bool(j)} for i, j in word], spec) for word in words
-        ]
+        expected = [definition.satisfies([{"a": bool(i), "b": bool(j)} for i, j in word], spec) for word in words]
         states = np.array(words, dtype=float)
         assert satisfied(spec, HALVES, states).tolist() == expected
         answers.update(expected)
@@ -228,9 +226,7 @@ def test_a_nan_is_found():
 
 def test_an_unknown_region_is_named_with_the_nearest():
     regions = {"goal_1": Box((0, 0), (1, 1)), "wall": Box((5, 5), (1, 1))}
-    with pytest.raises(
-        DibsError, match=r"unknown region 'goal1'. Did you mean 'goal_1'\? Known: goal_1, wall"
-    ):
+    with pytest.raises(DibsError, match=r"unknown region 'goal1'. Did you mean 'goal_1'\? Known: goal_1, wall"):
         satisfied(parse("achieve reach(goal1)"), regions, np.zeros((3, 2)))
     with pytest.raises(DibsError, match="unknown region 'wal'"):
         holds(parse_predicate("avoid(wal)"), regions, np.zeros(2))

@@ -1,0 +1,254 @@
+"""What the full reproduction costs, and what a cluster adds to it: the numbers of docs/cluster.md.
+
+    python tests/slurm/measure.py overhead      a small study here, and on a cluster of two nodes on this machine
+    python tests/slurm/measure.py cost          one job of each stage for every kind of family, times their number
+
+Both print a Markdown table. `cost` keeps what it has measured in --file, one line a job, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from dibs.config import TEMPLATE_METHODS, load_config
+from dibs.evaluation.methods import METHODS
+from dibs.families import Family
+from dibs.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cluster import Cluster, install  # noqa: E402
+
+# --- overhead --------------------------------------------------------------------------------------------
+
+LINKS = 6
+SEEDS = 2
+FAMILY = {
+    "name": "tiny",
+    "environment": {"name": "Car2D"},
+    "specification": "achieve reach(a)",
+    "start": {"center": [0.0, 0.0], "noise": 0.1, "shift": [0.25, 0.0]},
+    "regions": {"a": {"center": [2.0, 3.0], "half_width": 1.0, "shift": [0.25, 0.0]}},
+    "last_index": LINKS,
+    "gaps": [1],
+    "horizon": 10,
+    "network": {"hidden": [8]},
+    "reward": {"unit": 10.0, "depth": 0.2},
+}
+STUDY = {
+    "seeds": SEEDS,
+    "benchmarks": ["tiny.yaml"],
+    "methods": ["dibs"],
+    "teachers": {"capacity": 300, "probes": 50, "rollouts": 100, "algorithms": {"ars": {"iterations": 20}}},
+    "datasets": {"size": 300, "require": 0.0},
+    "templates": {"max_steps": 100},
+    "evaluation": {"rollouts": 50, "beyond": False},
+}
+FAST = ("--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "20")
+CHAIN = "chain_{family}_gap{gap}_seed{seed}"
+ALONE = {"teacher": "t_{family}_{gap}_{seed}_{index}", "dataset": "d_{family}_{gap}_{seed}_{index}"}
+WAYS: dict[str, tuple[str, ...]] = {
+    "here, one core": ("--profile", "profiles/local", "--cores", "1"),
+    "cluster, every teacher and dataset a job": (*FAST, "--groups", *(f"{k}={v}" for k, v in ALONE.items())),
+    "cluster, chains grouped": (*FAST, "--groups", f"teacher={CHAIN}", f"dataset={ALONE['dataset']}"),
+    "cluster, chains grouped with their datasets (the profile)": FAST,
+}
+
+
+def overhead() -> None:
+    """Run a study of SEEDS chains of LINKS teachers in all WAYS."""
+    install()
+    cluster = Cluster()
+    cluster.start()
+    rows = []
+    try:
+        for way, options in WAYS.items():
+            seconds, jobs = _study(cluster, options)
+            rows.append((way, jobs, seconds))
+    finally:
+        cluster.stop()
+    print(
+        f"| {SEEDS} chains of {LINKS} teachers, to the evaluations | cluster jobs | total, s | more than here, s a job |"
+    )
+    print("|---|---|---|---|")
+    alone = rows[0][2]
+    for way, jobs, seconds in rows:
+        more = f"{(sum(jobs) - alone) / len(jobs):.1f}" if jobs else ""
+        print(f"| {way} | {len(jobs) or ''} | {seconds:.0f} | {more} |")
+    print("\nSeconds of cluster jobs, each:", {way: jobs for way, jobs, _ in rows if jobs})
+
+
+def _study(cluster: Cluster, options: tuple[str, ...]) -> tuple[float, list[int]]:
+    """Seconds that a run took, and those of its cluster jobs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / "tiny.yaml").write_text(yaml.safe_dump(FAMILY))
+        (folder / "study.yaml").write_text(yaml.safe_dump(STUDY))
+        command = [sys.executable, "-m", "snakemake", "evaluations", "--snakefile", str(ROOT / "Snakefile")]
+        command += ["--configfile", "study.yaml"]
+        if "--profile" not in options:
+            command += ["--profile", "profiles/slurm"]
+        command = [str(ROOT / word) if word.startswith("profiles/") else word for word in [*command, *options]]
+        began = time.monotonic()
+        done = subprocess.run(command, cwd=folder, env=cluster.environment, capture_output=True, text=True)
+        taken = time.monotonic() - began
+        if done.returncode:
+            raise SystemExit(done.stdout + done.stderr)
+        return taken, [_seconds(job["taken"]) for job in cluster.jobs() if job["folder"] == str(folder)]
+
+
+def _seconds(clock: str) -> int:
+    """Seconds in SLURM's [days-][hours:]minutes:seconds."""
+    days, _, rest = clock.rpartition("-")
+    total = 0
+    for part in rest.split(":"):
+        total = 60 * total + int(part)
+    return total + 86400 * int(days or 0)
+
+
+# --- cost ------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "car2d-reach": "car2d-reach",
+    "car2d-reach-obs": "car2d-reach-obs",
+    "car2d-choice": "car2d-choice",
+    "simpledrone-reach": "simpledrone-reach",
+    "droneattitude-reach": "droneattitude-reach",
+    "reacher-drop-same-8": "reacher-*",
+}
+"""Families measured, and those that each stands for."""
+
+
+def cost(file: Path, results: Path, kinds: list[str]) -> None:
+    """Measure one job of each kind, then add up what all of them take."""
+    plan = Plan(load_config(ROOT / "config.yaml"))
+    done = (
+        {tuple(e["job"]): e["seconds"] for e in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
+    )
+    for name in kinds:
+        for job, command in _commands(plan, name, results):
+            if job not in done:
+                done[job] = _cpu_seconds(command)
+                with file.open("a") as out:
+                    print(json.dumps({"job": job, "seconds": done[job]}), file=out)
+                print(f"{done[job]:8.1f} s  {' '.join(command[:6])}", file=sys.stderr, flush=True)
+    _print_cost(plan, done)
+
+
+def _commands(plan: Plan, name: str, results: Path) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    """(family, stage) and the command of one job of each stage, at the family's widest gap."""
+    family = plan.family(name)
+    common = ["--gap", str(_measured_gap(plan, family)), "--seed", "0", "--results", str(results), "--quiet"]
+    first, second, *later = family.train_indices(_measured_gap(plan, family))
+    teachers, datasets = plan.teacher_settings(name), plan.dataset_settings(name)
+    for index in (first, second, *later):
+        stage = "base" if index == first else "link" if index == second else f"link {index}"
+        yield (name, f"teacher {stage}"), ["teacher", name, *common, "--index", str(index), "--settings", teachers]
+        yield (name, f"dataset {stage}"), ["dataset", name, *common, "--index", str(index), "--settings", datasets]
+    largest = family.benchmark_ids[-1]
+    evaluation = ["evaluate", largest, *common, "--settings", plan.evaluation_settings, "--method"]
+    for method in plan.config.methods:
+        if method in TEMPLATE_METHODS:
+            settings = plan.template_settings(method, name)
+            yield (name, f"fit {method}"), ["fit", name, *common, "--method", method, "--settings", settings]
+        else:
+            yield (
+                (name, f"baseline {method}"),
+                ["baseline", method, largest, *common, "--settings", plan.baseline_settings(method)],
+            )
+        yield (name, f"evaluate {method}"), [*evaluation, method]
+
+
+def _measured_gap(plan: Plan, family: Family) -> int:
+    return max(plan.config.gaps_of(family))
+
+
+def _cpu_seconds(command: list[str]) -> float:
+    """Seconds of processor time, which other programs on the machine do not lengthen."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-m", "dibs", *command], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"dibs {' '.join(command)}: {done.stderr}")
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
+
+
+def _print_cost(plan: Plan, seconds: dict[tuple[str, str], float]) -> None:
+    """Core-hours by stage and kind of family; what rests on all training indices is scaled by their number."""
+    hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    number: dict[str, int] = defaultdict(int)
+    for measured, stood_for in KINDS.items():
+        if (measured, "teacher base") not in seconds:
+            continue
+        for family in (
+            f for f in plan.config.families.values() if f.name == measured or _stands_for(stood_for, f.name)
+        ):
+            for stage, count, each in _jobs(plan, family, measured, seconds):
+                hours[stage][stood_for] += count * each / 3600
+                number[stage] += count
+    kinds = [k for k in KINDS.values() if any(k in row for row in hours.values())]
+    print(f"| core-hours | jobs | {' | '.join(kinds)} | all |")
+    print("|---|---" + "|---" * (len(kinds) + 1) + "|")
+    for stage, row in hours.items():
+        print(f"| {stage} | {number[stage]} | {' | '.join(f'{row[k]:.1f}' for k in kinds)} | {sum(row.values()):.0f} |")
+    print(
+        f"| all | {sum(number.values())} | {' | '.join(f'{sum(r[k] for r in hours.values()):.0f}' for k in kinds)}",
+        end="",
+    )
+    print(f" | {sum(sum(row.values()) for row in hours.values()):.0f} |")
+
+
+def _stands_for(pattern: str, name: str) -> bool:
+    return pattern.endswith("*") and name.startswith(pattern[:-1])
+
+
+def _jobs(
+    plan: Plan, family: Family, measured: str, seconds: dict[tuple[str, str], float]
+) -> Iterator[tuple[str, int, float]]:
+    """(stage, number of jobs, seconds of each) of a family."""
+    seeds = len(plan.config.seeds)
+    of_links = {s: [v for (f, stage), v in seconds.items() if f == measured and stage.startswith(f"{s} link")]
+                for s in ("teacher", "dataset")}  # fmt: skip
+    yield "teachers", seeds, seconds[measured, "teacher base"]
+    yield "datasets", seeds, seconds[measured, "dataset base"]
+    widest = len(plan.family(measured).train_indices(_measured_gap(plan, plan.family(measured))))
+    benchmarks = [b for b in plan.config.chosen.values() if b.family.name == family.name]
+    for gap in plan.config.gaps_of(family):
+        train = len(family.train_indices(gap))
+        for stage, each in of_links.items():
+            yield f"{stage}s", seeds * (train - 1), sum(each) / len(each)
+        for method in plan.config.methods:
+            if method in TEMPLATE_METHODS:
+                yield "templates", seeds, seconds[measured, f"fit {method}"] * train / widest
+            else:
+                units = {plan.artefact(method, b.id, gap, 0) for b in benchmarks}
+                yield f"baseline {method}", seeds * len(units), seconds[measured, f"baseline {method}"] * train / widest
+            assert method in METHODS
+            yield "evaluations", seeds * len(benchmarks), seconds[measured, f"evaluate {method}"]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("overhead", "cost"))
+    parser.add_argument("--file", type=Path, default=Path("cost.jsonl"), help="where `cost` keeps what it measured")
+    parser.add_argument("--results", type=Path, default=Path("results/cost"), help="root of what its jobs write")
+    parser.add_argument("--families", nargs="+", default=list(KINDS), choices=list(KINDS), help="families to measure")
+    args = parser.parse_args()
+    overhead() if args.what == "overhead" else cost(args.file, args.results, args.families)
+
+
+if __name__ == "__main__":
+    main()
