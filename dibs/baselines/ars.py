@@ -53,11 +53,11 @@ class Settings:
     """Directions kept for the update."""
     exploration: float = 0.05
     """Standard deviation ν of the perturbations."""
-    step: float = 0.05
+    step: float = 0.02
     """Step size before division by (best · standard deviation of the scores)."""
-    initial_gain: float = 1.0
-    """Scale of random initial weights."""
-    rollouts: int = 4
+    initial_gain: float = 0.1
+    """Scale of random initial weights: small, as close to ARS's start at zero as a tanh network allows."""
+    rollouts: int = 1
     """Rollouts per candidate and task."""
     restarts: int = 4
     """Searches that start together; the best one goes on."""

@@ -42,7 +42,7 @@ class Settings:
     """Whether the policy sees how many stages lie behind it."""
     rate: float = 3e-3
     """Adam's initial rate."""
-    batch: int = 2048
+    batch: int = 512
     """Rows per step."""
     samples: int = 2_000
     """Most rows taken per edge and index."""

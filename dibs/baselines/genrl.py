@@ -37,8 +37,10 @@ from dibs.templates.guards import EdgeRecord
 from dibs.templates.polynomial import apply, identity
 from dibs.templates.template import RUNAWAY, Template, contents
 
+Numbers = npt.NDArray[np.integer]
+Bools = npt.NDArray[np.bool_]
+
 count = count_template
-Rows = npt.NDArray[np.intp]
 
 MOST = 2**24  # parameters of policies held at once; more edges than fit are trained in turn
 ABLE = 0.5  # success of a teacher from which on it can be the base of a template
@@ -108,7 +110,7 @@ class Problem:
     base: Array  # (edges, size)
     base_index: npt.NDArray[Any]  # (edges,)
 
-    def tasks(self, edges: Array) -> ReachAvoid:
+    def tasks(self, edges: Numbers) -> ReachAvoid:
         """The given edges at all training indices, edge by edge."""
         return self._all.take([int(e) * len(self.train) + t for e in edges for t in range(len(self.train))])
 
@@ -117,7 +119,7 @@ class Problem:
         return ground(self.family, [(index, name) for name in self.edges for index in self.train])
 
     @property
-    def ahead(self) -> Array:
+    def ahead(self) -> Numbers:
         """Unrolled steps (edges, tasks) from the base; below 0 where an edge has no policy yet."""
         return np.asarray(self.train)[None] - self.base_index[:, None]
 
@@ -143,7 +145,7 @@ def train(run: Run, settings: Settings) -> Trained:
     variant = max(searches, key=lambda name: searches[name].merit)
     chosen = searches[variant]
     chosen.advance(chosen.steps + own - used)
-    steps = sum(search.edge_steps for search in searches.values()) + base_steps / len(problem.edges)
+    steps = np.sum([search.edge_steps for search in searches.values()], axis=0) + base_steps / len(problem.edges)
     records = {
         name: EdgeRecord(problem.train, tuple(map(float, chosen.success[e])), tuple(map(float, chosen.returns[e])))
         for e, name in enumerate(problem.edges)
@@ -214,7 +216,7 @@ class Search:
         return float(self.success.mean())
 
     @property
-    def active(self) -> Rows:
+    def active(self) -> Numbers:
         """Edges that have not converged."""
         return np.flatnonzero(self.full < self.settings.patience)
 
@@ -239,7 +241,7 @@ class Search:
         """The active edges, as many at once as memory allows."""
         return [self.active[i : i + self.at_once] for i in range(0, len(self.active), self.at_once)]
 
-    def _climb(self, edges: Array) -> None:
+    def _climb(self, edges: Numbers) -> None:
         """One iteration of random search for the given edges."""
         settings, size = self.settings, self.problem.network.size
         rows = 1 if settings.perturbation == "shared" else self.degree + 1
@@ -253,7 +255,7 @@ class Search:
         step = settings.step * settings.exploration
         self.z[:, edges] += np.moveaxis(ascent(scores, delta, settings.best, step, "all"), 1, 0)
 
-    def _check(self, edges: Array) -> None:
+    def _check(self, edges: Numbers) -> None:
         """Measure the current κ of the given edges on the training tasks; keep it where it is the best so far."""
         outcome = self._roll(edges, self.z[:, edges, None], self.settings.check_rollouts)
         success, returns = (a.reshape(len(edges), -1) for a in (outcome.success, outcome.returns))
@@ -266,7 +268,7 @@ class Search:
                 self.success[e], self.returns[e] = success[row], returns[row]
             self.full[e] = self.full[e] + 1 if mean[row] >= 1.0 else 0
 
-    def _roll(self, edges: Array, z: Array, rollouts: int) -> Outcome:
+    def _roll(self, edges: Numbers, z: Array, rollouts: int) -> Outcome:
         """Unroll κ (from z (degree + 1, edges, candidates, size)) and act on every edge's training tasks."""
         problem = self.problem
         kappa = self.origin[:, edges, None] + z / self.scale[:, edges, None]
@@ -276,7 +278,7 @@ class Search:
         self.edge_steps[edges] += outcome.steps / len(edges)
         return outcome
 
-    def _there(self, edges: Array) -> Array:
+    def _there(self, edges: Numbers) -> Bools:
         """Which training tasks (edges, tasks) an edge has a policy for."""
         return np.asarray(self.problem.ahead[edges] >= 0)
 
@@ -318,10 +320,10 @@ def _scale(settings: Settings, degree: int, base: Array, length: int) -> Array:
     return np.asarray(max(length, 1) * np.stack([size**r for r in range(degree + 1)]), dtype=np.float64)
 
 
-def _policies(problem: Problem, edges: Array, kappa: Array) -> Array:
+def _policies(problem: Problem, edges: Numbers, kappa: Array) -> Array:
     """Policies (edges · tasks, candidates, size), acting on raw states, of κ (degree + 1, edges, candidates, size)."""
     ahead = np.maximum(problem.ahead[edges], 0)  # (edges, tasks)
-    theta = np.broadcast_to(problem.base[edges][:, None], kappa.shape[1:]).astype(np.float64)
+    theta: Array = np.broadcast_to(problem.base[edges][:, None], kappa.shape[1:]).astype(np.float64)
     wanted = np.empty((*ahead.shape, *kappa.shape[2:]), dtype=np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(int(ahead.max()) + 1):
@@ -334,7 +336,7 @@ def _policies(problem: Problem, edges: Array, kappa: Array) -> Array:
     return problem.network.fold(wanted.reshape(-1, *wanted.shape[2:]), center, half)
 
 
-def _join(returns: Array, there: Array, settings: Settings) -> Array:
+def _join(returns: Array, there: Bools, settings: Settings) -> Array:
     """One score per candidate (edges, candidates) from the returns (edges, tasks, candidates) of its policies."""
     there = there[..., None]
     returns = np.where(there, returns, 0.0).astype(np.float64)

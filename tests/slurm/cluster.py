@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A real SLURM cluster on this machine, for tests: two nodes, loopback only, no accounting, all in one folder.
 
-    python tests/slurm/cluster.py [--install]      start one, print how to use it, stop it on Ctrl-C
+    python tests/slurm/cluster.py              start one, print how to use it, stop it on Ctrl-C
+    python tests/slurm/cluster.py --check      only see whether one can be had, after installing what is missing
 
-It needs Debian's packages (`PACKAGES`), neither systemd nor root; `install` gets them with apt-get. Several
-clusters can run beside each other: each has its own folder, ports and key.
+It needs Debian's packages (`PACKAGES`), neither systemd nor root. Where they are missing, DIBS_SLURM_INSTALL=1 lets
+it get them with apt-get, as root. Several clusters can run beside each other: each has its own folder, ports and key.
 """
 
 from __future__ import annotations
@@ -311,11 +312,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def main() -> int:
     """Run a cluster until interrupted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--install", action="store_true", help="get missing packages with apt-get (as root)")
-    if parser.parse_args().install:
-        os.environ[INSTALL] = "1"
+    parser.add_argument("--check", action="store_true", help="start none, fail if SLURM cannot be had")
+    check = parser.parse_args().check
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
+        if check:
+            install()
+            return 0
         with running_cluster() as cluster:
             print(f"export SLURM_CONF={cluster.config} PATH={cluster.folder}/bin:$PATH", flush=True)
             print("# the cluster runs until Ctrl-C", file=sys.stderr, flush=True)

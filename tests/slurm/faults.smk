@@ -1,6 +1,7 @@
 # Jobs that do nothing but wait, until a test cancels them, runs them out of time or cuts their node's power.
 #
-#   {name}.txt      is made at once if allowed/{name} exists, else its job waits for longer than any test
+#   {name}.txt      is made at once if allowed/{name} exists, else its job waits for longer than any test; that
+#                   of overtime.txt has a minute, all others have ten
 #   hungry.txt      is made if its job got twice the memory and time that it asks for at first
 #
 # Beside it the profiles under test: what is tried here is Snakemake and SLURM, not the rules of this project.
@@ -21,12 +22,12 @@ rule wait:
     log:
         "logs/{name}.log",
     resources:
-        mem_mb=growing(100),
-        runtime=growing(1),
+        mem_mb=100,
+        runtime=lambda wildcards: 1 if wildcards.name == "overtime" else 10,
     retries: 0
     shell:
         "echo the job of {wildcards.name} waits > {log}; mkdir -p started; touch started/{wildcards.name};"
-        " test -e allowed/{wildcards.name} || sleep 600; echo {wildcards.name} > {output}"
+        " test -e allowed/{wildcards.name} || sleep 900; echo {wildcards.name} > {output}"
 
 
 rule hungry:

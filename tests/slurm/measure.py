@@ -79,9 +79,7 @@ def overhead() -> None:
             rows.append((way, jobs, seconds))
     finally:
         cluster.stop()
-    print(
-        f"| {SEEDS} chains of {LINKS} teachers, to the evaluations | cluster jobs | total, s | more than here, s a job |"
-    )
+    print(f"| {SEEDS} chains of {LINKS} teachers, evaluated | cluster jobs | total, s | more than here, s a job |")
     print("|---|---|---|---|")
     alone = rows[0][2]
     for way, jobs, seconds in rows:

@@ -275,12 +275,6 @@ def waiting(start: Start, cluster: Cluster, tmp_path_factory: pytest.TempPathFac
     return run
 
 
-def test_second_run_in_one_directory_is_refused(start: Start, waiting: Waiting) -> None:
-    told = wait_in(start, waiting.folder, "done", "cancelled").fail()
-    assert "Directory cannot be locked" in told
-    assert waiting.process.poll() is None
-
-
 def test_job_that_fails_gets_more_memory_and_time(cluster: Cluster, waiting: Waiting) -> None:
     wait_until((waiting.folder / "hungry.txt").exists, "the second attempt")
     wait_until(lambda: waiting.jobs(cluster, "hungry")[-1]["state"] == "COMPLETED", "its end")
@@ -289,11 +283,12 @@ def test_job_that_fails_gets_more_memory_and_time(cluster: Cluster, waiting: Wai
     assert "Trying to restart job" in waiting.told
 
 
-def test_interrupted_run_cancels_its_jobs_and_resumes(start: Start, cluster: Cluster, tmp_path: Path) -> None:
+def test_run_keeps_others_out_and_resumes_after_an_interrupt(start: Start, cluster: Cluster, tmp_path: Path) -> None:
     run = wait_in(start, tmp_path.resolve(), "done", "interrupted")
     run.wait_for("interrupted")
-    wait_until((run.folder / "done.txt").exists, "the other job's end")
-    wait_until(lambda: "1 of 3 steps" in run.told, "Snakemake to notice it")
+    wait_until(lambda: "1 of 3 steps" in run.told, "the other job's end")
+    assert "Directory cannot be locked" in wait_in(start, run.folder, "done", "interrupted").fail()
+    assert run.process.poll() is None
     run.process.send_signal(signal.SIGINT)
     run.fail()
     assert run.jobs(cluster, "interrupted")[-1]["state"] == "CANCELLED"
@@ -310,8 +305,7 @@ def test_cancelled_job_and_one_out_of_time_are_told_and_the_rest_is_done(start: 
 def test_dead_node_is_told_and_the_rest_is_done(start: Start, cluster: Cluster, tmp_path: Path) -> None:
     run = wait_in(start, tmp_path.resolve(), "done", "doomed")
     run.wait_for("doomed")
-    wait_until((run.folder / "done.txt").exists, "the other job's end")
-    wait_until(lambda: "1 of 3 steps" in run.told, "Snakemake to notice it")
+    wait_until(lambda: "1 of 3 steps" in run.told, "the other job's end")
     node = run.jobs(cluster, "doomed")[-1]["node"]
     cluster.kill_node(node)
     try:

@@ -73,7 +73,7 @@ def test_killed_and_resumed(clone: Clone, finished_once: Clone):
     """kill −9 of Snakemake and its jobs: what was finished stays, the rest is made, to the same bytes."""
     target = "results/templates/tiny-reach/gap2/seed0.safetensors"
     process = subprocess.Popen(
-        clone.command(*TINY, target),
+        clone.command(target, *TINY),
         cwd=clone.path,
         env=clone.environment,
         stdout=subprocess.DEVNULL,
@@ -92,10 +92,10 @@ def test_killed_and_resumed(clone: Clone, finished_once: Clone):
     assert complete
     before = {file: times(clone)[file] for file in complete}
 
-    assert "locked" in clone.run(*TINY, target, fails=True).lower()
+    assert "locked" in clone.run(target, *TINY, fails=True).lower()
     unlock = [sys.executable, "workflow/scripts/unlock.py"]
     subprocess.run(unlock, cwd=clone.path, env=clone.environment, check=True, timeout=120)
-    clone.run(*TINY, target)
+    clone.run(target, *TINY)
     after = times(clone)
     assert {file: after[file] for file in complete} == before
     assert not [file for file in clone.results.rglob("*.part") if file.stat().st_mtime_ns > max(before.values())]
@@ -107,7 +107,7 @@ def test_a_lock_that_is_held_stays(clone: Clone):
     """Two runs in one directory are kept apart, and the script that removes stale locks knows a live one."""
     locks = clone.path / ".snakemake/locks"
     process = subprocess.Popen(
-        clone.command(*TINY, "results/teachers/tiny-reach/base/seed0/0.json"),
+        clone.command("results/teachers/tiny-reach/base/seed0/0.json", *TINY),
         cwd=clone.path,
         env=clone.environment,
         stdout=subprocess.DEVNULL,
@@ -153,7 +153,7 @@ def test_damaged_files_are_named_and_rebuilt(damage, finished: Clone):
     whole = {name: (finished.results / name).read_bytes() for name, _ in DAMAGED.values()}
     whole[EVALUATION] = (finished.results / EVALUATION).read_bytes()
     damage(finished.results / EVALUATION)
-    said = finished.run(*TINY, "results/tables/relative.csv", fails=True)
+    said = finished.run("results/tables/relative.csv", *TINY, fails=True)
     assert f"error: results/{EVALUATION}: damaged" in said and "Error in rule table" in said
 
     for name, _ in DAMAGED.values():
