@@ -14,7 +14,7 @@ SMK := $(wildcard Snakefile workflow/rules/*.smk)
 SOURCES := $(wildcard dibs tests benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test lint format clean
+.PHONY: help env demo test slurm lint format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -41,8 +41,11 @@ demo: env ## the whole method end to end on a small config: about five minutes
 		'snakemake --cores all --configfile config/laptop.yaml' 'every environment, about two hours' \
 		'dibs policy car2d-reach-k5 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
 
-test: env ## all tests
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+test: env ## all tests but those on a SLURM cluster
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
+
+slurm: env ## tests on a real two-node SLURM cluster, which they install and start (Debian, root)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m slurm tests/slurm $(PYTEST_ARGS)
 
 lint: env ## formatting, lint and types
 	$(BIN)/ruff format --check $(SOURCES)

@@ -134,7 +134,7 @@ def test_advantages_follow_their_definition(cut_off: bool) -> None:
     )[:, 0, 0]
     after = np.append(values[1:4], values[4] if cut_off else 0.0)
     errors = rewards + gamma * after - values[:4]
-    expected = [sum((gamma * trace) ** (l - t) * errors[l] for l in range(t, 4)) for t in range(4)]
+    expected = [sum((gamma * trace) ** (k - t) * errors[k] for k in range(t, 4)) for t in range(4)]
     assert found == pytest.approx(expected, rel=1e-5)
 
 

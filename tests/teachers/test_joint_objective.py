@@ -107,4 +107,3 @@ def test_the_same_seed_gives_the_same_bytes(algorithm: str) -> None:
 def test_ppo_learns_a_drone_edge() -> None:
     given = lesson(get_family("simpledrone-reach"))
     assert success(given, train_with("ppo", given, {})) >= 0.99
-
