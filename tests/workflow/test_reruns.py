@@ -76,3 +76,15 @@ def test_one_figure_needs_only_its_own(clone: Clone, tmp_path: Path):
     assert plan == {
         "base_teacher": 1, "teacher": 4, "base_dataset": 1, "dataset": 4, "template_dibs": 1, "figure": 1,
     }  # fmt: skip
+
+
+def test_a_failed_rerun_is_not_forgotten(finished: Clone):
+    """Snakemake deletes what it makes again: when that fails, what was made from it must not pass for up to date."""
+    changed = (*TINY, "--config", "templates={max_steps: 90}")
+    command, line = "dibs/templates/commands.py", "    family = get_family(args.family)\n"
+    finished.edit(command, line, "    raise SystemExit(3)\n")
+    finished.run("results/templates/tiny-reach/gap2/seed0.safetensors", *changed, fails=True)
+    assert not (finished.results / "templates/tiny-reach/gap2/seed0.safetensors").exists()
+    finished.edit(command, "    raise SystemExit(3)\n", line)
+    assert finished.plan(*changed) == TEMPLATES
+    assert finished.plan("results/figures/success_by_index.pdf", *changed) == TEMPLATES | {"table": 0, "figure": 1}
