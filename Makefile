@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 DEMO := results/demo
 TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
 SMK := $(wildcard Snakefile workflow/rules/*.smk)
-SOURCES := $(wildcard dibs tests benchmarks)
+SOURCES := $(wildcard dibs tests benchmarks workflow/scripts)
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test more slurm lint format clean

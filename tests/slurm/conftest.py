@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from .cluster import Cluster, ClusterError, install, running_cluster
+from .cluster import INSTALL, Cluster, ClusterError, install, running_cluster
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """A running SLURM cluster of two nodes."""
+def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A running SLURM cluster of two nodes; `-m slurm` asks for it, and may install it."""
+    if pytestconfig.getoption("markexpr") == "slurm":
+        os.environ.setdefault(INSTALL, "1")
     try:
         install()
     except ClusterError as error:

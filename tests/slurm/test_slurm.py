@@ -243,7 +243,8 @@ def wait_in(start: Start, folder: Path, *names: str) -> Waiting:
 
 def check_told(run: Waiting, told: str, name: str, state: str) -> None:
     """The message names rule, wildcards (in output and log), state, the job's own log and SLURM's."""
-    (block,) = [b for b in told.split("Error in rule ")[1:] if f"output: {name}.txt" in b]
+    # The first of them: after it comes SLURM's log, which tells the same from the node's side.
+    block = next(b for b in told.split("Error in rule ")[1:] if f"output: {name}.txt" in b)
     assert block.startswith("wait:")
     assert state in block.partition("jobid:")[0]
     log = next(line for line in block.splitlines() if line.strip().startswith("log:"))

@@ -42,7 +42,7 @@ class Clone:
 
     def plan(self, *args: str) -> dict[str, int]:
         """Jobs by rule that Snakemake would run, the targets themselves left out."""
-        return job_counts(self.run("-n", "--quiet", *args))
+        return job_counts(self.run(*args, "-n", "--quiet"))
 
     def copy(self, path: Path) -> Clone:
         shutil.copytree(self.path, path)  # with times, which Snakemake goes by
