@@ -137,6 +137,8 @@ class Family(_Strict):
     """Steps per edge."""
     teacher: str = "ars"
     """RL algorithm of the teachers: ars, ppo, or another Stable-Baselines3 algorithm."""
+    teacher_options: dict[str, Any] = {}
+    """Settings of that algorithm that suit this family; a config's options go before them."""
     network: NetworkModel
     reward: RewardModel = RewardModel()
     description: str = ""

@@ -91,7 +91,7 @@ def train(lesson: Lesson, settings: PpoSettings) -> Learnt:
         "n_steps": settings.n_steps,
         "batch_size": settings.batch,
         "n_epochs": settings.epochs,
-        "learning_rate": settings.rate,
+        "learning_rate": lambda left: settings.rate * (settings.final_rate + (1.0 - settings.final_rate) * left),
         "gamma": settings.gamma,
         "gae_lambda": settings.gae_lambda,
         "clip_range": settings.clip,

@@ -8,27 +8,29 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """Settings of PPO: few, large minibatches on many environments, stopped as soon as the teacher has converged."""
+    """Settings of PPO: large minibatches on many environments, stopped as soon as the teacher has converged."""
 
     n_envs: int = 256
     """Environments stepped together."""
-    n_steps: int = 32
+    n_steps: int = 16
     """Steps per environment and iteration."""
-    batch: int = 8192
-    """Minibatch size: by default all of an iteration."""
+    batch: int = 2048
+    """Minibatch size."""
     epochs: int = 6
     """Passes over an iteration's steps."""
     rate: float = 3e-3
-    """Adam's rate."""
-    gamma: float = 0.9
+    """Adam's rate at the start."""
+    final_rate: float = 0.05
+    """Share of that rate left in the last iteration, to which it falls linearly."""
+    gamma: float = 0.95
     """Discount: an edge takes about ten steps."""
     gae_lambda: float = 0.95
     """Weight of longer advantages."""
     clip: float = 0.2
     """Clipping range of the probability ratio."""
-    std: float = 0.5
+    std: float = 0.3
     """Initial standard deviation of the exploration."""
-    std_rate: float = 3.0
+    std_rate: float = 5.0
     """How much faster than the weights the (log) standard deviation is learnt."""
     value: tuple[int, ...] = (64, 64)
     """Hidden layers of the value network, which is not part of the teacher."""

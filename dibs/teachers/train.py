@@ -124,7 +124,7 @@ def train_teacher(
             family.reward.depth,
             progress,
         ),
-        settings.options,
+        {**(family.teacher_options if algorithm == family.teacher else {}), **settings.options},
     )
     actor = learnt.theta.astype(np.float32)
     if not np.isfinite(actor).all():
