@@ -113,7 +113,15 @@ def _reacher(kind: str, side: str, blocks: int) -> Family:
             "horizon": 20,
             "teacher": "ppo",
             # The box is small beside what a joint's turn does, and the network tiny: many small, bold steps.
-            "teacher_options": {"n_steps": 8, "batch": 1024, "rate": 0.01, "gamma": 0.97, "value": [32, 32]},
+            "teacher_options": {
+                "n_steps": 8,
+                "batch": 1024,
+                "rate": 0.01,
+                "gamma": 0.97,
+                "std": 0.3,
+                "std_rate": 5.0,
+                "value": [32, 32],
+            },
             "network": {"hidden": [8]},
             "reward": {"unit": 5.0, "depth": 0.15},
             "description": f"tower of {blocks}: pick the top block, then {kind} it on the {side} side",

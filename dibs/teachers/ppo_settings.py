@@ -22,15 +22,15 @@ class PpoSettings:
     """Adam's rate at the start."""
     final_rate: float = 0.05
     """Share of that rate left in the last iteration, to which it falls linearly."""
-    gamma: float = 0.95
+    gamma: float = 0.85
     """Discount: an edge takes about ten steps."""
     gae_lambda: float = 0.95
     """Weight of longer advantages."""
     clip: float = 0.2
     """Clipping range of the probability ratio."""
-    std: float = 0.3
+    std: float = 0.6
     """Initial standard deviation of the exploration."""
-    std_rate: float = 5.0
+    std_rate: float = 1.0
     """How much faster than the weights the (log) standard deviation is learnt."""
     value: tuple[int, ...] = (64, 64)
     """Hidden layers of the value network, which is not part of the teacher."""
