@@ -42,14 +42,13 @@ demo: env ## the whole method end to end on a small config: about five minutes
 		'dibs policy car2d-reach-k5 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
 
 # Written, but not yet seen to pass on a quiet machine: `make more` runs them, `make slurm` those on a cluster.
-NOT_YET := tests/workflow/test_plan.py tests/workflow/test_reruns.py tests/workflow/test_run.py \
-	tests/baselines/test_maml.py tests/baselines/test_varibad.py
+NOT_YET := tests/baselines/test_maml.py tests/baselines/test_varibad.py
 
 test: env ## all tests that are part of CI
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" \
 		$(addprefix --ignore ,$(NOT_YET)) $(PYTEST_ARGS)
 
-more: env ## tests of the workflow, MAML and VariBAD that are not part of CI yet
+more: env ## tests of MAML and VariBAD that are not part of CI yet
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) $(wildcard $(NOT_YET)) $(PYTEST_ARGS)
 
 slurm: env ## tests on a real two-node SLURM cluster, which they install and start (Debian, root)

@@ -31,27 +31,33 @@ include: "workflow/rules/documentation.smk"
 report: "workflow/report/workflow.rst"
 
 
+# The evaluations are named beside what is made from them, so that one that is missing is made again: Snakemake looks
+# for a file that only lies between others when what follows from it is to be made.
 rule all:
     default_target: True
     input:
         TABLES,
         FIGURES,
+        EVALUATIONS,
 
 
 rule demo:
     input:
         TABLES,
         FIGURES,
+        EVALUATIONS,
 
 
 rule tables:
     input:
         TABLES,
+        EVALUATIONS,
 
 
 rule figures:
     input:
         FIGURES,
+        EVALUATIONS,
 
 
 rule evaluations:

@@ -7,6 +7,7 @@ Snakemake as `params`, so that a change of any of them reruns what depends on it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -21,7 +22,7 @@ from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.evaluation.methods import Case, get_method
 from dibs.families import Family
 from dibs.paths import Layout, buffers, metrics, previous_index, timing
-from dibs.provenance import code_digest
+from dibs.provenance import code_digest, digest
 from dibs.settings import parse_settings
 from dibs.teachers.train import TeacherSettings
 from dibs.templates.fit import FitSettings
@@ -46,7 +47,8 @@ class Shown:
     benchmarks: tuple[str, ...]
     """Ids or patterns; a figure is made if one of them is in the config."""
     of: str = "evaluations"
-    """What it is made from: evaluations, one template, or nothing (an illustration)."""
+    """What it is made from: evaluations, one template, templates or teachers (of each family's middle split, all
+    seeds), or nothing (an illustration)."""
 
 
 _REACH = ("car2d-reach", "simpledrone-reach", "droneattitude-reach")
@@ -59,6 +61,8 @@ FIGURES = {
     **{f"reacher_{h}": Shown((f"reacher-*-{h}",)) for h in (8, 9, 10)},
     "success_by_index": Shown(("*",)),
     "choice_trajectories": Shown(("car2d-choice-l*",), "template"),
+    "loss_curves": Shown(("*",), "templates"),
+    "drift": Shown(("*",), "teachers"),
     "environments": Shown(("*",), "nothing"),
     "spec-reach": Shown(tuple(f"{family}-k*" for family in _REACH), "nothing"),
     "spec-reach-obs": Shown(("car2d-reach-obs-k*",), "nothing"),
@@ -86,6 +90,22 @@ class Measured:
     benchmark: str
     gap: int
     seed: int
+
+
+def stages(stage: str, method: str = "") -> list[tuple[str, str]]:
+    """The stages that lead to an artefact, each with the method it belongs to, its own last."""
+    if stage == "teachers":
+        return [("teachers", "")]
+    if stage == "datasets":
+        return [*stages("teachers"), ("datasets", "")]
+    if stage == "templates":
+        return [*stages("datasets"), ("templates", method)]
+    if stage == "baselines":
+        needed = [s for need in BASELINES[method].needs for s in stages(need)]
+        return [*dict.fromkeys(needed), ("baselines", method)]
+    if method in TEMPLATE_METHODS:
+        return [*stages("templates", method), ("evaluations", method)]
+    return [*stages("baselines", BASELINES[method].trained_as or method), ("evaluations", method)]
 
 
 class Plan:
@@ -183,8 +203,9 @@ class Plan:
 
     @cached_property
     def figures(self) -> list[str]:
-        """All figures in which a benchmark of the config appears, in both formats."""
-        shown = [name for name in FIGURES if self._benchmarks_in(name)]
+        """All figures in which a benchmark of the config appears, in both formats; nothing is trained for them only."""
+        fits = any(method in TEMPLATE_METHODS for method in self.config.methods)
+        shown = [n for n in FIGURES if self._benchmarks_in(n) and (fits or FIGURES[n].of in ("evaluations", "nothing"))]
         return [str(self.places.figure(f"{name}.{suffix}")) for name in shown for suffix in ("pdf", "png")]
 
     def _benchmarks_in(self, figure: str) -> list[str]:
@@ -192,7 +213,7 @@ class Plan:
         return [b for b in self.config.chosen if any(fnmatchcase(b, pattern) for pattern in patterns)]
 
     def figure_inputs(self, name: str) -> list[str]:
-        """What a figure is made from: lists of evaluations, or one template (first method, middle gap), or nothing."""
+        """What a figure is made from: lists of evaluations, templates or teachers of middle splits, or nothing."""
         if name not in FIGURES:
             raise unknown("figure", name, FIGURES)
         benchmarks, of = self._benchmarks_in(name), FIGURES[name].of
@@ -200,9 +221,22 @@ class Plan:
             return [self.evaluation_list(benchmark) for benchmark in benchmarks]
         if of == "nothing" or not benchmarks:
             return []
-        method = next((m for m in self.config.methods if m in TEMPLATE_METHODS), next(iter(TEMPLATE_METHODS)))
-        gaps = sorted(self.config.gaps_of(self.benchmark(benchmarks[0]).family))
-        return [self.artefact(method, benchmarks[0], gaps[len(gaps) // 2], self.config.seeds[0])]
+        if of == "template":
+            benchmarks, seeds = benchmarks[:1], self.config.seeds[:1]
+        else:
+            seeds = self.config.seeds
+        families = dict.fromkeys(self.benchmark(b).family.name for b in benchmarks)
+        splits = [
+            (family, middle_gap(self.config.gaps_of(self.family(family))), s) for family in families for s in seeds
+        ]
+        if of == "teachers":
+            return list(dict.fromkeys(file for split in splits for file in self.teachers(*split)))
+        return [str(self.places.template(self.shown_method, *split)) for split in splits]
+
+    @property
+    def shown_method(self) -> str:
+        """The method whose templates figures show: the first that fits one."""
+        return next((m for m in self.config.methods if m in TEMPLATE_METHODS), next(iter(TEMPLATE_METHODS)))
 
     def evaluation_list(self, benchmark: str) -> str:
         """The file that lists a benchmark's evaluations: too many of them for a command line."""
@@ -229,20 +263,62 @@ class Plan:
 
     # --- what the commands are told, and what else decides the bytes ---------------------------------
 
-    def depends(self, stage: str, family: str = "", method: str = "") -> str:
-        """Digests of the stage's code and the family's description, for Snakemake to compare."""
+    @cache  # noqa: B019
+    def depends(self, stage: str, family: str, method: str = "") -> str:
+        """What decides an artefact's bytes besides its input files, for Snakemake to compare.
+
+        Digests of the family, and of settings and code of the stage and of all stages before it. Those before
+        belong to it because Snakemake deletes what it is about to make again, and takes a missing file for one
+        that nobody needs any more: had that job failed, what was made from the old file would pass for up to date.
+        """
+        parts = [f"{s} {self._settings_digest(s, family, m)} {self.code(s, m)}" for s, m in stages(stage, method)]
+        return f"family {self.family_digest(family)}, {', '.join(parts)}"
+
+    def table_depends(self) -> str:
+        """The same for a table."""
+        return self._drawn_from("tables", list(self.config.chosen))
+
+    def figure_depends(self, name: str) -> str:
+        """The same for a figure."""
+        families = dict.fromkeys(self.benchmark(b).family.name for b in self._benchmarks_in(name))
+        match FIGURES[name].of:
+            case "evaluations":
+                return self._drawn_from("figures", self._benchmarks_in(name))
+            case "nothing":
+                return f"figures {self.code('figures')}"
+            case "teachers":
+                made = [self.depends("teachers", family) for family in families]
+            case _:
+                made = [self.depends("templates", family, self.shown_method) for family in families]
+        return f"figures {self.code('figures')}, made from {digest(made)}"
+
+    def _drawn_from(self, stage: str, benchmarks: list[str]) -> str:
+        families = {self.benchmark(b).family.name for b in benchmarks}
+        evaluations = sorted(self.depends("evaluations", f, m) for f in families for m in set(self.config.methods))
+        return f"{stage} {self.code(stage)}, evaluations {digest(evaluations)}"
+
+    def code(self, stage: str, method: str = "") -> str:
+        """Digest of the code of a stage, or of a method's part in it."""
         if stage == "baselines":
-            entries: tuple[str, ...] = (BASELINES[method].module,)
-        elif stage == "evaluations":
-            entries = ("dibs.evaluation.evaluate", get_method(method).module)
-        else:
-            entries = CODE[stage]
-        code = f"code {code_digest(*entries)}"
-        return f"{code} family {self._family_digest(family)}" if family else code
+            return code_digest(BASELINES[method].module)
+        if stage == "evaluations":
+            return code_digest("dibs.evaluation.evaluate", get_method(method).module)
+        return code_digest(*CODE[stage])
 
     @cache  # noqa: B019
-    def _family_digest(self, name: str) -> str:
+    def family_digest(self, name: str) -> str:
+        """Digest of a family's description."""
         return family_digest(self.family(name))
+
+    def _settings_digest(self, stage: str, family: str, method: str) -> str:
+        settings = {
+            "teachers": lambda: self.teacher_settings(family),
+            "datasets": lambda: self.dataset_settings(family),
+            "templates": lambda: self.template_settings(method, family),
+            "baselines": lambda: self.baseline_settings(method),
+            "evaluations": lambda: self.evaluation_settings,
+        }
+        return digest(settings[stage]())
 
     @cache  # noqa: B019
     def teacher_settings(self, family: str) -> str:
@@ -289,6 +365,12 @@ class Plan:
             "baselines": len(artefacts) - templates,
             "evaluations": len(self.evaluations),
         }
+
+
+def middle_gap(gaps: Iterable[int]) -> int:
+    """The middle one by |Train|, the denser of two: what a figure of one split shows."""
+    by_train = sorted(gaps, reverse=True)
+    return by_train[len(by_train) // 2]
 
 
 def _teacher_files(weights: Path) -> dict[str, str]:

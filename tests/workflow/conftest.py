@@ -104,6 +104,14 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 
 @pytest.fixture
+def unstarted(finished_once: Clone, tmp_path: Path) -> Clone:
+    """The same sources as those of the finished run, to compare with it, and nothing made yet."""
+    path = tmp_path / "clone"
+    shutil.copytree(finished_once.path, path, ignore=shutil.ignore_patterns("results", ".snakemake", "__pycache__"))
+    return Clone(path)
+
+
+@pytest.fixture
 def finished(finished_once: Clone, tmp_path: Path) -> Iterator[Clone]:
     """A copy of one's own of the finished run."""
     clone = finished_once.copy(tmp_path / "clone")

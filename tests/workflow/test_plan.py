@@ -12,7 +12,7 @@ import yaml
 
 from dibs.config import load_config
 from dibs.errors import DibsError
-from dibs.plan import FIGURES, TABLES, Plan
+from dibs.plan import FIGURES, TABLES, Plan, middle_gap
 
 from .conftest import ROOT, Clone, job_counts
 
@@ -48,7 +48,7 @@ def expected(methods: list[str]) -> dict[str, int]:
         "evaluation": SEEDS * cells * len(methods),
         "evaluation_list": 34,
         "table": 5,
-        "figure": 22,
+        "figure": 24,
     }
 
 
@@ -118,10 +118,34 @@ def test_plan_knows_the_tables_and_figures_there_are():
     from dibs.analysis import figures, tables
 
     assert set(TABLES) == set(tables.TABLES)
-    assert set(FIGURES) <= {*figures.FIGURES, *figures.illustrations()}
+    assert set(figures.FIGURES) <= set(FIGURES) <= {*figures.FIGURES, *figures.illustrations()}
     for name, shown in FIGURES.items():
-        needs = {"evaluations": "evaluation", "template": "template", "nothing": None}[shown.of]
+        needs = None if shown.of == "nothing" else shown.of.removesuffix("s")
         assert (figures.FIGURES[name].needs if name in figures.FIGURES else None) == needs, name
+
+
+def test_figures_of_one_split_show_the_same_one(monkeypatch):
+    """What the plan makes for them is what they choose by themselves among all splits."""
+    import pandas as pd
+
+    from dibs.analysis import figures
+
+    monkeypatch.chdir(ROOT)
+    plan = Plan(load_config("config.yaml"))
+    for family in plan.config.families.values():
+        gaps = plan.config.gaps_of(family)
+        assert middle_gap(gaps) == figures.middle_gap(pd.DataFrame({"gap": gaps}))
+    shown = plan.figure_inputs("choice_trajectories")
+    assert shown == ["results/templates/car2d-choice/gap4/seed0.safetensors"]
+    assert len(plan.figure_inputs("loss_curves")) == SEEDS * sum(n for n, *_ in FAMILIES)
+    assert "results/teachers/car2d-reach/gap5/seed9/40.safetensors" in plan.figure_inputs("drift")
+
+
+def test_nothing_is_trained_for_a_figure_only(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config = load_config("config.yaml")
+    names = {Path(file).stem for file in Plan(config.model_copy(update={"methods": ["maml"]})).figures}
+    assert "scalability_k5" in names and not names & {"loss_curves", "drift", "choice_trajectories"}
 
 
 @pytest.mark.parametrize(

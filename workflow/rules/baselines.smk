@@ -4,7 +4,7 @@
 
 rule baseline:
     input:
-        lambda w: PLAN.baseline_inputs(w.method, w.benchmark, w.gap, w.seed),
+        quick(lambda w: PLAN.baseline_inputs(w.method, w.benchmark, w.gap, w.seed)),
     output:
         **with_metrics(PLACES.baseline("{method}", "{benchmark}", "{gap}", "{seed}")),
     log:
@@ -18,9 +18,9 @@ rule baseline:
         mem_mb=growing(3000),
         runtime=growing(120),
     params:
-        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
-        settings=lambda w: PLAN.baseline_settings(w.method),
-        depends=lambda w: PLAN.depends("baselines", PLAN.benchmark(w.benchmark).family.name, w.method),
+        benchmark=quick(lambda w: PLAN.benchmark(w.benchmark).source),
+        settings=quick(lambda w: PLAN.baseline_settings(w.method)),
+        depends=quick(lambda w: PLAN.depends("baselines", PLAN.benchmark(w.benchmark).family.name, w.method)),
         results=PLACES.root,
     message:
         "baseline {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"

@@ -8,6 +8,8 @@ rule base_dataset:
         PLACES.dataset("{family}", "", 0, "{seed}"),
     log:
         LOGS / "datasets/{family}/base/seed{seed}/0.log",
+    benchmark:
+        TIMES / "datasets/{family}/base/seed{seed}/0.tsv"
     conda:
         "../../environment.yml"
     threads: 1
@@ -15,10 +17,10 @@ rule base_dataset:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        family=lambda w: PLAN.family_source(w.family),
-        gap=lambda w: PLAN.family(w.family).last_index,
-        settings=lambda w: PLAN.dataset_settings(w.family),
-        depends=lambda w: PLAN.depends("datasets", w.family),
+        family=quick(lambda w: PLAN.family_source(w.family)),
+        gap=quick(lambda w: PLAN.family(w.family).last_index),
+        settings=quick(lambda w: PLAN.dataset_settings(w.family)),
+        depends=quick(lambda w: PLAN.depends("datasets", w.family)),
         results=PLACES.root,
     message:
         "dataset of {wildcards.family}, index 0, seed {wildcards.seed}"
@@ -34,6 +36,8 @@ rule dataset:
         PLACES.dataset("{family}", "{gap}", "{index}", "{seed}"),
     log:
         LOGS / "datasets/{family}/gap{gap}/seed{seed}/{index}.log",
+    benchmark:
+        TIMES / "datasets/{family}/gap{gap}/seed{seed}/{index}.tsv"
     conda:
         "../../environment.yml"
     threads: 1
@@ -41,9 +45,9 @@ rule dataset:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        family=lambda w: PLAN.family_source(w.family),
-        settings=lambda w: PLAN.dataset_settings(w.family),
-        depends=lambda w: PLAN.depends("datasets", w.family),
+        family=quick(lambda w: PLAN.family_source(w.family)),
+        settings=quick(lambda w: PLAN.dataset_settings(w.family)),
+        depends=quick(lambda w: PLAN.depends("datasets", w.family)),
         results=PLACES.root,
     message:
         "dataset of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"

@@ -3,11 +3,13 @@
 
 rule evaluation:
     input:
-        lambda w: PLAN.artefact(w.method, w.benchmark, w.gap, w.seed),
+        quick(lambda w: PLAN.artefact(w.method, w.benchmark, w.gap, w.seed)),
     output:
         PLACES.evaluation("{method}", "{benchmark}", "{gap}", "{seed}"),
     log:
         LOGS / "evaluations/{method}/{benchmark}/gap{gap}/seed{seed}.log",
+    benchmark:
+        TIMES / "evaluations/{method}/{benchmark}/gap{gap}/seed{seed}.tsv"
     conda:
         "../../environment.yml"
     threads: 1
@@ -15,9 +17,9 @@ rule evaluation:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        benchmark=lambda w: PLAN.benchmark(w.benchmark).source,
+        benchmark=quick(lambda w: PLAN.benchmark(w.benchmark).source),
         settings=PLAN.evaluation_settings,
-        depends=lambda w: PLAN.depends("evaluations", PLAN.benchmark(w.benchmark).family.name, w.method),
+        depends=quick(lambda w: PLAN.depends("evaluations", PLAN.benchmark(w.benchmark).family.name, w.method)),
         results=PLACES.root,
     message:
         "evaluation of {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
@@ -30,7 +32,7 @@ rule evaluation:
 # their checksums, so that the list changes when one of them does.
 rule evaluation_list:
     input:
-        lambda w: PLAN.evaluations_of(w.benchmark),
+        quick(lambda w: PLAN.evaluations_of(w.benchmark)),
     output:
         PLAN.evaluation_list("{benchmark}"),
     log:

@@ -22,7 +22,7 @@ rule figure:
         runtime=growing(20),
     params:
         inputs=lambda w, input: ["--inputs", *input] if input else [],
-        depends=PLAN.depends("figures"),
+        depends=lambda w: PLAN.figure_depends(w.name),
     message:
         "figure {wildcards.name}"
     shell:

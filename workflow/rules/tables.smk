@@ -22,7 +22,7 @@ rule table:
         mem_mb=growing(2000),
         runtime=growing(20),
     params:
-        depends=PLAN.depends("tables"),
+        depends=PLAN.table_depends(),
     message:
         "table {wildcards.name}"
     shell:

@@ -15,10 +15,10 @@ rule base_teacher:
         mem_mb=growing(2000),
         runtime=growing(60),
     params:
-        family=lambda w: PLAN.family_source(w.family),
-        gap=lambda w: PLAN.family(w.family).last_index,
-        settings=lambda w: PLAN.teacher_settings(w.family),
-        depends=lambda w: PLAN.depends("teachers", w.family),
+        family=quick(lambda w: PLAN.family_source(w.family)),
+        gap=quick(lambda w: PLAN.family(w.family).last_index),
+        settings=quick(lambda w: PLAN.teacher_settings(w.family)),
+        depends=quick(lambda w: PLAN.depends("teachers", w.family)),
         results=PLACES.root,
     message:
         "teacher of {wildcards.family}, index 0, seed {wildcards.seed}"
@@ -29,7 +29,7 @@ rule base_teacher:
 
 rule teacher:
     input:
-        lambda w: PLAN.previous_teacher(w.family, w.gap, w.index, w.seed),
+        quick(lambda w: PLAN.previous_teacher(w.family, w.gap, w.index, w.seed)),
     output:
         **PLAN.teacher("{family}", "{gap}", "{index}", "{seed}"),
     log:
@@ -45,9 +45,9 @@ rule teacher:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        family=lambda w: PLAN.family_source(w.family),
-        settings=lambda w: PLAN.teacher_settings(w.family),
-        depends=lambda w: PLAN.depends("teachers", w.family),
+        family=quick(lambda w: PLAN.family_source(w.family)),
+        settings=quick(lambda w: PLAN.teacher_settings(w.family)),
+        depends=quick(lambda w: PLAN.depends("teachers", w.family)),
         results=PLACES.root,
         resume=RESUME,
     message:

@@ -6,8 +6,8 @@ for fitted in TEMPLATE_METHODS:
         name:
             f"template_{fitted.replace('-', '_')}"
         input:
-            teachers=lambda w: PLAN.teachers(w.family, w.gap, w.seed),
-            datasets=lambda w: PLAN.datasets(w.family, w.gap, w.seed),
+            teachers=quick(lambda w: PLAN.teachers(w.family, w.gap, w.seed)),
+            datasets=quick(lambda w: PLAN.datasets(w.family, w.gap, w.seed)),
         output:
             **with_metrics(PLACES.template(fitted, "{family}", "{gap}", "{seed}")),
         log:
@@ -21,10 +21,10 @@ for fitted in TEMPLATE_METHODS:
             mem_mb=growing(4000),
             runtime=growing(60),
         params:
-            family=lambda w: PLAN.family_source(w.family),
+            family=quick(lambda w: PLAN.family_source(w.family)),
             method=fitted,
-            settings=lambda w, method=fitted: PLAN.template_settings(method, w.family),
-            depends=lambda w: PLAN.depends("templates", w.family),
+            settings=quick(lambda w, method=fitted: PLAN.template_settings(method, w.family)),
+            depends=quick(lambda w, method=fitted: PLAN.depends("templates", w.family, method)),
             results=PLACES.root,
         message:
             "template {params.method} of {wildcards.family}, gap {wildcards.gap}, seed {wildcards.seed}"
