@@ -30,6 +30,7 @@ LOOKS: dict[str, Look] = {
     "genrl": Look("GenRL", "#9467BD", "v", "\\\\\\"),
     "dibs": Look("DIBS", "#D62728", "x", "///"),
     "dibs-plus": Look("DIBS+", "#111111", "*", "", (4.0, 1.2)),
+    "dibs-weights": Look("DIBS (weights)", "#E377C2", "P", "ooo", (1.5, 1.0)),
 }
 """In the order of legends and tables. Colours and markers of the first six methods are the paper's."""
 

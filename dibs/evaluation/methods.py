@@ -99,5 +99,6 @@ def _edges(case: Case) -> list[str]:
 METHODS: dict[str, Method] = {
     "dibs": _template("dibs"),
     "dibs-plus": _template("dibs-plus"),
+    "dibs-weights": _template("dibs-weights"),
     **{name: _baseline(baseline) for name, baseline in BASELINES.items()},
 }

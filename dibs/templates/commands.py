@@ -7,7 +7,11 @@ from typing import Any
 
 from dibs.arguments import add_run, layout, provenance, reporter
 
-DEFAULTS: dict[str, dict[str, Any]] = {"dibs": {}, "dibs-plus": {"select": True}}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "dibs": {},
+    "dibs-plus": {"select": True},
+    "dibs-weights": {"space": "weights"},
+}
 """Methods of the template stage and what sets each apart from the paper's objective."""
 
 
@@ -17,7 +21,8 @@ def register(subparsers: Any) -> None:
         "fit",
         help="fit the template to the datasets of all training indices (Stage II)",
         description="Fit one polynomial per edge by behavioural cloning through its unrolling. Method dibs is the "
-        "paper's objective; dibs-plus adds weak priors, chosen by leaving training indices out.",
+        "paper's objective; dibs-plus adds weak priors, chosen by leaving training indices out; dibs-weights fits "
+        "the teachers' weights instead of their actions, to tell what limits a template.",
     )
     add_run(parser)
     parser.add_argument("--method", choices=sorted(DEFAULTS), default="dibs", help="objective (default: dibs)")
@@ -28,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     """Fit, save, and print the loss per edge."""
     from pathlib import Path
 
+    import numpy as np
+
     from dibs.families import get_family
     from dibs.files import write_json
     from dibs.paths import metrics, timing
@@ -37,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from dibs.templates.fit import FitSettings, fit
     from dibs.templates.select import select
     from dibs.templates.template import assemble, gather, save_template
+    from dibs.templates.weights import fit_teachers
 
     family = get_family(args.family)
     chosen = {**DEFAULTS[args.method], **values_of(args.settings, "--settings")}
@@ -49,8 +57,14 @@ def run(args: argparse.Namespace) -> int:
     label = f"{args.method} {family.name} gap {args.gap} seed {args.seed}"
     rng = stream("template", family.name, args.gap, args.seed)
     network, progress = teachers[0].network, reporter(args, label)
-    choice = select(family, data, network, teachers[0].scaling, settings, rng, progress) if settings.select else None
-    result = fit(data, network, settings, rng, progress, choice.priors if choice else None)
+    choice = None
+    if settings.space == "weights":
+        result = fit_teachers(data, np.stack([t.actor for t in teachers], axis=1), network, settings)
+    else:
+        choice = (
+            select(family, data, network, teachers[0].scaling, settings, rng, progress) if settings.select else None
+        )
+        result = fit(data, network, settings, rng, progress, choice.priors if choice else None)
     output = Path(args.output or places.template(args.method, family.name, args.gap, args.seed))
     template = assemble(args.method, teachers, data, records, result)
     write_json(

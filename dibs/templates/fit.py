@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,8 @@ class FitSettings:
     """Leave the first layer's biases out of the movement prior."""
     select: bool = False
     """Choose both priors per edge by leaving training indices out, instead of taking them as given."""
+    space: Literal["actions", "weights"] = "actions"
+    """What is fitted: the teachers' actions (behavioural cloning), or their weights, which is a diagnosis."""
     samples: Count = 20_000
     """Most rows of a dataset that are held in memory per edge and index."""
 
@@ -124,7 +126,7 @@ def fit(
     began = time.perf_counter()
     if priors is None:
         priors = Priors.uniform(network, len(data.base), settings.prior, settings.movement, settings.free_biases)
-    objective = _Objective(data, network, settings, priors)
+    objective = Objective(data, network, settings, priors)
     search = _Annealed(objective.zeros(), settings)
     batches = _Batches(data.states.shape[2], settings.batch, rng)
     curve: list[list[float]] = []
@@ -143,7 +145,7 @@ def fit(
         moving = np.flatnonzero(search.active)
         search.step(moving, objective.gradient(search.z, moving, batches.next()))
     kappa = objective.kappa(search.best_z)
-    per_index = objective.per_index(search.best_z)
+    per_index = objective.per_index(kappa)
     looks = np.array(curve)[1:, 1:]  # after the first step
     lost = len(looks) > 0 and not np.isfinite(looks).any(axis=0).all()  # an edge that was never sane again
     if lost or not np.isfinite(kappa).all() or not np.isfinite(per_index[data.present]).all():
@@ -156,8 +158,8 @@ def fit(
     return Fit(kappa, np.nansum(per_index, axis=1), per_index, step, seconds, curve)
 
 
-class _Objective:
-    """The loss and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""
+class Objective:
+    """The behavioural-cloning loss and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""
 
     def __init__(self, data: Supervision, network: Network, settings: FitSettings, priors: Priors) -> None:
         self.data, self.network, self.priors = data, network, priors
@@ -176,11 +178,11 @@ class _Objective:
     def kappa(self, z: Array) -> Array:
         return np.asarray(self.start + z / self.scale)
 
-    def per_index(self, z: Array) -> Array:
+    def per_index(self, kappa: Array) -> Array:
         """Mean squared error (edges, n) of every unrolled policy on the first rows, the same at every look."""
         held = slice(0, LOOK)
         with np.errstate(over="ignore", invalid="ignore"):
-            policies = unroll(self.kappa(z), self.base, self.length)
+            policies = unroll(kappa, self.base, self.length)
             theta = policies[self.ahead, np.arange(len(self.base))[:, None]].astype(np.float32)
             error = self.network.forward(theta, self.data.states[:, :, held]) - self.data.actions[:, :, held]
             loss = np.einsum("enra,enra->en", error, error) / error.shape[2]
@@ -192,7 +194,7 @@ class _Objective:
 
     def value(self, z: Array) -> Array:
         """The minimised loss (edges,)."""
-        loss = np.where(self.data.present, self.per_index(z), 0.0).sum(axis=1)
+        loss = np.where(self.data.present, self.per_index(self.kappa(z)), 0.0).sum(axis=1)
         loss = loss + self.priors.identity * np.sum(z[1:] ** 2, axis=(0, 2))
         return np.asarray(loss + np.sum(self.priors.movement * z[0] ** 2, axis=1))
 

@@ -11,7 +11,7 @@ import torch
 from dibs.errors import DibsError
 from dibs.policies.network import Network
 from dibs.settings import parse_settings
-from dibs.templates.fit import FitSettings, Priors, Supervision, _Batches, _Objective, fit
+from dibs.templates.fit import FitSettings, Objective, Priors, Supervision, _Batches, fit
 from dibs.templates.polynomial import identity, unroll
 
 NETWORK = Network(2, (8,), 2)
@@ -33,9 +33,9 @@ def planted(
     return Supervision(indices, states, actions, present, base, np.zeros(edges, dtype=int)), kappa
 
 
-def objective(data: Supervision, settings: FitSettings) -> _Objective:
+def objective(data: Supervision, settings: FitSettings) -> Objective:
     weights = (settings.prior, settings.movement, settings.free_biases)
-    return _Objective(data, NETWORK, settings, Priors.uniform(NETWORK, len(data.base), *weights))
+    return Objective(data, NETWORK, settings, Priors.uniform(NETWORK, len(data.base), *weights))
 
 
 def rng() -> np.random.Generator:
