@@ -47,6 +47,8 @@ class FitSettings:
     """Adam's initial rate, in the rescaled coordinates."""
     batch: Count = 512
     """States per training index, edge and step."""
+    first_batch: Count = 64
+    """States per training index, edge and step at the initial rate; twice as many at half of it, up to `batch`."""
     check_every: Count = 50
     """Steps between two looks at the loss on the first rows of the data."""
     patience: Count = 2
@@ -128,7 +130,7 @@ def fit(
         priors = Priors.uniform(network, len(data.base), settings.prior, settings.movement, settings.free_biases)
     objective = Objective(data, network, settings, priors)
     search = _Annealed(objective.zeros(), settings)
-    batches = _Batches(data.states.shape[2], settings.batch, rng)
+    batches = _Batches(data.states.shape[2], rng)
     curve: list[list[float]] = []
     step = 0
     for step in range(settings.max_steps + 1):
@@ -143,7 +145,10 @@ def fit(
             if not search.active.any() or step == settings.max_steps:
                 break
         moving = np.flatnonzero(search.active)
-        search.step(moving, objective.gradient(search.z, moving, batches.next()))
+        # Far from the minimum a rough gradient will do; the noise falls with the rate.
+        growth = settings.rate / search.rate[moving].max()
+        batch = min(settings.batch, int(settings.first_batch * growth))
+        search.step(moving, objective.gradient(search.z, moving, batches.next(batch)))
     kappa = objective.kappa(search.best_z)
     per_index = objective.per_index(kappa)
     looks = np.array(curve)[1:, 1:]  # after the first step
@@ -211,7 +216,8 @@ class Objective:
                 theta, self.data.states[chosen, :, rows], self.data.actions[chosen, :, rows]
             )
             at = np.zeros(policies.shape)
-            np.add.at(at, (ahead, column), np.where(self.data.present[chosen][..., None], grad, 0.0))
+            # Only policy 0, the base, can be meant twice, and its gradient moves nothing.
+            at[ahead, column] = np.where(self.data.present[chosen][..., None], grad, 0.0)
             grad_z = unroll_gradient(kappa, policies, at) / self.scale[:, chosen]
         grad_z[1:] += 2.0 * self.priors.identity[chosen][:, None] * z[1:, chosen]
         grad_z[0] += 2.0 * self.priors.movement[chosen] * z[0, chosen]
@@ -266,12 +272,13 @@ class _Annealed:
 class _Batches:
     """Slices of the rows in turn; datasets are in random order, so a slice is a random minibatch."""
 
-    def __init__(self, rows: int, size: int, rng: np.random.Generator) -> None:
-        self.rows, self.size, self.rng = rows, size, rng
+    def __init__(self, rows: int, rng: np.random.Generator) -> None:
+        self.rows, self.size, self.rng = rows, 0, rng
         self.order: list[slice] = []
 
-    def next(self) -> slice:
-        if not self.order:
+    def next(self, size: int) -> slice:
+        if not self.order or size != self.size:
+            self.size = size
             # What does not fill a slice is left out, by chance at the end or at the beginning.
             count = max(self.rows // self.size, 1)
             first = int(self.rng.integers(2)) * max(self.rows - count * self.size, 0)

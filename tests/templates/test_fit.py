@@ -233,13 +233,13 @@ def test_a_branch_that_begins_later_unrolls_from_there():
 
 @pytest.mark.parametrize("rows, size", [(1000, 512), (5000, 512), (512, 512), (300, 512), (1, 1)])
 def test_minibatches_are_full_and_leave_no_row_out_for_good(rows, size):
-    batches = _Batches(rows, size, np.random.default_rng(0))
+    batches = _Batches(rows, np.random.default_rng(0))
     used = np.zeros(rows, dtype=int)  # rounds in which a row was used
     rounds = max(rows // size, 1)
     for _ in range(200):
         seen = np.zeros(rows, dtype=int)
         for _ in range(rounds):
-            seen[batches.next()] += 1
+            seen[batches.next(size)] += 1
         assert seen.max() == 1 and seen.sum() == min(rows, rounds * size)  # no row twice in a round
         used += seen
     assert used.min() > 70
