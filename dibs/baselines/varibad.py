@@ -85,9 +85,9 @@ class Settings:
     """Units that read one transition before it."""
     decoder: tuple[int, ...] = (64, 32)
     """Hidden layers of the reward decoder."""
-    vae_learning_rate: float = 1e-3
+    vae_learning_rate: float = 3e-3
     """Adam's step for encoder and decoder."""
-    vae_updates: int = 5
+    vae_updates: int = 10
     """Updates of encoder and decoder in an iteration."""
     vae_episodes: int = 64
     """Episodes of an update, drawn from the most recent ones."""

@@ -249,10 +249,10 @@ def test_a_belief_finds_unseen_goals_within_the_first_episode() -> None:
     unseen = Navigation(arc(np.random.default_rng(9), 60))
     for latent in (0, 5):
         rng = np.random.default_rng(0)
-        learner = varibad.Learner(unseen, varibad.Settings(latent=latent, vae_updates=5), rng)
+        learner = varibad.Learner(unseen, varibad.Settings(latent=latent), rng)
         for _ in range(60):
             learner.iterate(Navigation(arc(rng, 16)))
         acting = varibad.Acting(learner.shape, learner.parameters)
         returns[latent] = collect(unseen, acting, unseen.draw(1, rng), lambda mean: mean).returns.mean()
     print(f"mean return of the first episode without belief {returns[0]:.2f}, with {returns[5]:.2f}")
-    assert returns[5] > 0.8 * returns[0]  # returns are negative
+    assert returns[5] > 0.7 * returns[0]  # returns are negative
