@@ -180,7 +180,7 @@ class Cluster:
         options = ["--foreground", "--force", "--num-threads=2", f"--key-file={files['key']}"]
         options += [f"--socket={files['socket']}", f"--pid-file={files['pid']}", f"--log-file={files['log']}"]
         self._daemon("munged", "munged", *options, f"--seed-file={files['seed']}")
-        self._wait(ring.exists, 10, "munged's socket")
+        self._wait(ring.exists, 60, "munged's socket")
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd."""
@@ -238,7 +238,7 @@ class Cluster:
                         found.append(int(entry.name))
         return found
 
-    def wait_for_nodes(self, nodes: tuple[str, ...], state: str, seconds: float = 30) -> None:
+    def wait_for_nodes(self, nodes: tuple[str, ...], state: str, seconds: float = 120) -> None:
         """Wait until the nodes are in a state (`idle`, `down`, …)."""
 
         def reached() -> bool:

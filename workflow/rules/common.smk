@@ -35,10 +35,13 @@ TABLES, FIGURES = PLAN.tables, PLAN.figures
 EVALUATIONS = [file for benchmark in PLAN.config.chosen for file in PLAN.evaluations_of(benchmark)]
 TEACHERS = sorted({file for s in PLAN.splits for file in PLAN.teachers(s.family, s.gap, s.seed)})
 
-# `dibs` in the rules is the package run by the interpreter that runs Snakemake: no activated environment is
-# needed, on a cluster's node neither.
+# `dibs` in the rules is the package beside the Snakefile, wherever that is run from, by the interpreter that runs
+# Snakemake: no activated environment is needed, on a cluster's node neither.
 PYTHON = shlex.quote(sys.executable)
-shell.prefix('set -euo pipefail; dibs() {{ {PYTHON} -m dibs "$@"; }}; ')
+BESIDE = shlex.quote(str(workflow.basedir))
+shell.prefix(
+    'set -euo pipefail; dibs() {{ PYTHONPATH={BESIDE}"${{PYTHONPATH:+:$PYTHONPATH}}" {PYTHON} -m dibs "$@"; }}; '
+)
 
 
 wildcard_constraints:
