@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from dibs.settings import parse_settings, values_of
     from dibs.teachers.store import load_teacher
     from dibs.templates.fit import FitSettings, fit
-    from dibs.templates.select import select
+    from dibs.templates.select import better, select
     from dibs.templates.template import assemble, gather, save_template
     from dibs.templates.weights import fit_teachers
 
@@ -65,6 +65,10 @@ def run(args: argparse.Namespace) -> int:
             select(family, data, network, teachers[0].scaling, settings, rng, progress) if settings.select else None
         )
         result = fit(data, network, settings, rng, progress, choice.priors if choice else None)
+        if choice is not None:
+            plain = fit(data, network, settings, rng, progress)
+            result, kept = better(family, data, network, teachers[0].scaling, (plain, result), rng)
+            choice.chosen[:] = [c * k for c, k in zip(choice.chosen, kept, strict=True)]
     output = Path(args.output or places.template(args.method, family.name, args.gap, args.seed))
     template = assemble(args.method, teachers, data, records, result)
     write_json(

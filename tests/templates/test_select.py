@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dibs.teachers.store import load_teacher
 from dibs.templates import select as module
 from dibs.templates.fit import FitSettings, fit
-from dibs.templates.select import CANDIDATES, _folds, select
+from dibs.templates.select import CANDIDATES, _folds, better, select
 from dibs.templates.template import gather
 
 QUICK = FitSettings(max_steps=50, batch=64)
@@ -64,3 +66,18 @@ def test_the_same_seed_gives_the_same_choice(tiny, gathered, monkeypatch):
     choices = [select(tiny, *gathered, QUICK, np.random.default_rng(3)) for _ in range(2)]
     assert choices[0].chosen == choices[1].chosen and np.array_equal(choices[0].success, choices[1].success)
     assert all(0 <= c < len(CANDIDATES) for c in choices[0].chosen) and choices[0].success.shape == (2, 4)
+
+
+def test_an_edge_worse_off_with_its_prior_goes_back(tiny, gathered):
+    data, network, scaling = gathered
+    good = fit(data, network, FitSettings(max_steps=300, batch=64), np.random.default_rng(0))
+    bad = replace(good, kappa=good.kappa + 0.3, loss=good.loss + 1.0, per_index=good.per_index + 1.0, seconds=1.0)
+    for fits, wanted in (((good, bad), 0), ((bad, good), 1), ((good, good), 1)):
+        joined, taken = better(tiny, data, network, scaling, fits, np.random.default_rng(1))
+        assert taken == [wanted, wanted]
+        assert np.array_equal(joined.kappa, fits[wanted].kappa)
+        assert np.array_equal(joined.loss, fits[wanted].loss)
+        assert joined.seconds == fits[0].seconds + fits[1].seconds
+    half = replace(good, kappa=good.kappa + 0.3 * np.arange(2)[:, None])  # only the second edge is spoilt
+    joined, taken = better(tiny, data, network, scaling, (half, bad), np.random.default_rng(1))
+    assert taken[0] == 0 and np.array_equal(joined.kappa[:, 0], good.kappa[:, 0])
