@@ -14,7 +14,7 @@ SMK := $(wildcard Snakefile workflow/rules/*.smk)
 SOURCES := $(wildcard dibs tests benchmarks workflow/scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test more slurm lint format clean
+.PHONY: help env demo test slurm lint format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
@@ -41,15 +41,8 @@ demo: env ## the whole method end to end on a small config: about five minutes
 		'snakemake --cores all --configfile config/laptop.yaml' 'every environment, about two hours' \
 		'dibs policy car2d-reach-k5 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
 
-# Written, but not yet seen to pass on a quiet machine: `make more` runs them, `make slurm` those on a cluster.
-NOT_YET := tests/baselines/test_maml.py tests/baselines/test_varibad.py
-
-test: env ## all tests that are part of CI
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" \
-		$(addprefix --ignore ,$(NOT_YET)) $(PYTEST_ARGS)
-
-more: env ## tests of MAML and VariBAD that are not part of CI yet
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) $(wildcard $(NOT_YET)) $(PYTEST_ARGS)
+test: env ## all tests but those on a cluster
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
 
 slurm: env ## tests on a real two-node SLURM cluster, which they install and start (Debian, root)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m slurm tests/slurm $(PYTEST_ARGS)
