@@ -94,7 +94,7 @@ class Measured:
 
 def stages(stage: str, method: str = "") -> list[tuple[str, str]]:
     """The stages that lead to an artefact, each with the method it belongs to, its own last."""
-    if stage == "teachers":
+    if stage in ("teachers", "steps"):
         return [("teachers", "")]
     if stage == "datasets":
         return [*stages("teachers"), ("datasets", "")]
@@ -257,9 +257,12 @@ class Plan:
         """What a baseline reads: teachers (and how many steps they took) or datasets, as its registry entry says."""
         family = self.benchmark(unit).family.name
         needs = BASELINES[method].needs
-        teachers = [self.teachers(family, gap, seed, kind) for kind in ("weights", "metrics") if "teachers" in needs]
-        datasets = [self.datasets(family, gap, seed)] if "datasets" in needs else []
-        return [file for files in teachers + datasets for file in files]
+        read = {
+            "teachers": lambda: self.teachers(family, gap, seed),
+            "steps": lambda: self.teachers(family, gap, seed, "metrics"),
+            "datasets": lambda: self.datasets(family, gap, seed),
+        }
+        return [file for need in needs for file in read[need]()]
 
     # --- what the commands are told, and what else decides the bytes ---------------------------------
 

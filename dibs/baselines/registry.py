@@ -70,7 +70,7 @@ class Baseline:
     name: str
     module: str
     needs: tuple[str, ...] = ()
-    """Stages whose results of all training indices it reads: teachers, datasets."""
+    """What it reads of all training indices: teachers, datasets, or how many steps the teachers took."""
     per_family: bool = False
     """One artefact serves all benchmarks of a family."""
     counter: str = "count"
@@ -101,9 +101,9 @@ class Baseline:
 BASELINES: dict[str, Baseline] = {
     baseline.name: baseline
     for baseline in (
-        Baseline("genrl", "dibs.baselines.genrl", needs=("teachers",), per_family=True),
-        Baseline("ars", "dibs.baselines.ars", needs=("teachers",)),
-        Baseline("bc", "dibs.baselines.bc", needs=("teachers", "datasets")),
+        Baseline("genrl", "dibs.baselines.genrl", needs=("teachers", "steps"), per_family=True),
+        Baseline("ars", "dibs.baselines.ars", needs=("steps",)),
+        Baseline("bc", "dibs.baselines.bc", needs=("steps", "datasets")),
         Baseline("maml", "dibs.baselines.maml"),
         Baseline("maml-adapted", "dibs.baselines.maml", counter="count_adapted", trained_as="maml"),
         Baseline("varibad", "dibs.baselines.varibad"),

@@ -28,7 +28,7 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.policies.network import Network
 from dibs.settings import STRICT, Count, Natural, Positive, Share, Weight
-from dibs.templates.polynomial import identity, unroll, unroll_gradient
+from dibs.templates.polynomial import identity, leap, unroll, unroll_gradient
 
 Rows = npt.NDArray[np.intp]
 LOOK = 2048  # rows per edge and index on which the loss is looked at
@@ -170,6 +170,7 @@ class Objective:
         self.data, self.network, self.priors = data, network, priors
         self.ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
         self.length = int(self.ahead.max())
+        self.stride = max(int(np.gcd.reduce(self.ahead, axis=None)), 1) if settings.degree == 1 else 1
         self.base = data.base.astype(np.float64)
         self.start = identity(settings.degree, data.base.shape)
         # One unit of z moves the last policy's parameters by about one unit.
@@ -207,10 +208,12 @@ class Objective:
         """Gradient (degree + 1, chosen edges, size) on a minibatch."""
         every = len(edges) == len(self.base)  # basic slices spare a copy of the minibatch
         chosen = slice(None) if every else edges
-        kappa, ahead = self.kappa(z)[:, chosen], self.ahead[chosen]
+        kappa, ahead = self.kappa(z)[:, chosen], self.ahead[chosen] // self.stride
         column = np.arange(len(edges))[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
-            policies = unroll(kappa, self.base[chosen], self.length)
+            if self.stride > 1:
+                kappa, back = leap(kappa, self.stride)
+            policies = unroll(kappa, self.base[chosen], self.length // self.stride)
             theta = policies[ahead, column].astype(np.float32)  # (edges, n, size)
             _, grad = self.network.forward_backward(
                 theta, self.data.states[chosen, :, rows], self.data.actions[chosen, :, rows]
@@ -218,7 +221,8 @@ class Objective:
             at = np.zeros(policies.shape)
             # Only policy 0, the base, can be meant twice, and its gradient moves nothing.
             at[ahead, column] = np.where(self.data.present[chosen][..., None], grad, 0.0)
-            grad_z = unroll_gradient(kappa, policies, at) / self.scale[:, chosen]
+            grad = unroll_gradient(kappa, policies, at)
+            grad_z = (back(grad) if self.stride > 1 else grad) / self.scale[:, chosen]
         grad_z[1:] += 2.0 * self.priors.identity[chosen][:, None] * z[1:, chosen]
         grad_z[0] += 2.0 * self.priors.movement[chosen] * z[0, chosen]
         return np.asarray(grad_z)

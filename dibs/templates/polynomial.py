@@ -6,6 +6,8 @@ A template of degree 0 has only the additive row, and means π_{i+1} = π_i + κ
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dibs.envs import Array
@@ -61,3 +63,24 @@ def unroll_gradient(kappa: Array, policies: Array, gradients: Array) -> Array:
         if r + 1 < len(kappa):
             carried *= policies[:-1]
     return grad
+
+
+def leap(kappa: Array, steps: int) -> tuple[Array, Callable[[Array], Array]]:
+    """Of degree 1: the κ whose one step is `steps` steps of the given κ, and the way back for its gradient.
+
+    Between training indices that lie `steps` apart, a linear template can leap: the policies in between, which no
+    data sees, need not be held.
+    """
+    shift, factor = kappa[0], kappa[1]
+    power, rise = np.ones_like(factor), np.zeros_like(factor)  # factor^j and its derivative
+    total, bend = np.zeros_like(factor), np.zeros_like(factor)  # 1 + … + factor^(j−1) and its derivative
+    for _ in range(steps):
+        bend = total + factor * bend
+        total = factor * total + 1.0
+        rise = power + factor * rise
+        power = factor * power
+
+    def back(gradient: Array) -> Array:
+        return np.stack([gradient[0] * total, gradient[0] * shift * bend + gradient[1] * rise])
+
+    return np.stack([shift * total, power]), back

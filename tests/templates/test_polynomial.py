@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.templates.polynomial import apply, identity, slope, unroll, unroll_gradient
+from dibs.templates.polynomial import apply, identity, leap, slope, unroll, unroll_gradient
 
 DEGREES = (0, 1, 2, 3)
 
@@ -126,3 +126,18 @@ def test_slope_is_the_derivative_of_one_step(degree):
 def test_single_precision_parameters_are_unrolled_in_double():
     kappa, theta = example(2)
     assert unroll(kappa, theta.astype(np.float32), 3).dtype == np.float64
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_leap_is_so_many_steps_and_so_is_its_gradient(steps):
+    rng = np.random.default_rng(steps)
+    kappa = identity(1, (3, 4)) + 0.1 * rng.normal(size=(2, 3, 4))
+    theta = rng.normal(size=(3, 4))
+    leapt, back = leap(kappa, steps)
+    every = unroll(kappa, theta, 4 * steps)
+    assert np.allclose(unroll(leapt, theta, 4), every[::steps])
+    seen = rng.normal(size=(5, 3, 4))
+    at = np.zeros_like(every)
+    at[::steps] = seen
+    expected = unroll_gradient(kappa, every, at)
+    assert np.allclose(back(unroll_gradient(leapt, every[::steps], seen)), expected)
