@@ -25,12 +25,13 @@ from dibs.paths import Layout, buffers, metrics, previous_index, timing
 from dibs.provenance import code_digest, digest
 from dibs.settings import parse_settings
 from dibs.teachers.train import TeacherSettings
+from dibs.templates.commands import CODE as TEMPLATE_CODE
 from dibs.templates.fit import FitSettings
 
 CODE = {
     "teachers": ("dibs.teachers.train", "dibs.teachers.store"),
     "datasets": ("dibs.datasets.build", "dibs.datasets.store"),
-    "templates": ("dibs.templates.fit", "dibs.templates.select", "dibs.templates.template"),
+    "templates": TEMPLATE_CODE,
     "tables": ("dibs.analysis.tables", "dibs.analysis.collect"),
     "figures": ("dibs.analysis.figures", "dibs.analysis.collect"),
 }

@@ -13,6 +13,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "dibs-weights": {"space": "weights"},
 }
 """Methods of the template stage and what sets each apart from the paper's objective."""
+CODE = tuple(f"dibs.templates.{name}" for name in ("fit", "select", "template", "weights"))
+"""Modules that decide what a template is."""
 
 
 def register(subparsers: Any) -> None:
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     save_template(
         output,
         template,
-        provenance(family, settings, "dibs.templates.fit", "dibs.templates.select", "dibs.templates.template"),
+        provenance(family, settings, *CODE),
     )
     for name, loss in zip(template.edges, result.loss, strict=True):
         print(f"{label}: {name}  loss {loss:.5f}")
