@@ -64,9 +64,10 @@ def run(args: argparse.Namespace) -> int:
         keep(output, key)
     for name, edge in teacher.metrics["edges"].items():
         drift = "" if edge["drift"] is None else f"  drift {edge['drift']:.2f}"
-        accuracy = edge["confidence"]["accuracy"] if edge["confidence"] else float("nan")
+        # Without states of both kinds there is nothing to tell apart: the teacher succeeds (or fails) wherever it was.
+        confidence = f"confidence {edge['confidence']['accuracy']:.2f}" if edge["confidence"] else "one kind of states"
         failed = "  FAILED" if name in teacher.metrics["failed"] else ""
-        print(f"{label}: {name}  success {edge['success']:.3f}{drift}  confidence {accuracy:.2f}{failed}")
+        print(f"{label}: {name}  success {edge['success']:.3f}{drift}  {confidence}{failed}")
     print(f"{label}: {teacher.metrics['steps']} steps in {seconds:.1f} s → {output}")
     return 0
 
