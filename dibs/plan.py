@@ -25,6 +25,7 @@ from dibs.paths import Layout, buffers, metrics, previous_index, timing
 from dibs.provenance import code_digest, digest
 from dibs.settings import parse_settings
 from dibs.teachers.train import TeacherSettings
+from dibs.templates.commands import BRANCHED, code_of
 from dibs.templates.commands import CODE as TEMPLATE_CODE
 from dibs.templates.fit import FitSettings
 
@@ -49,7 +50,7 @@ class Shown:
     """Ids or patterns; a figure is made if one of them is in the config."""
     of: str = "evaluations"
     """What it is made from: evaluations, one template, templates or teachers (of each family's middle split, all
-    seeds), or nothing (an illustration)."""
+    seeds), branched templates (and the single ones beside them), or nothing (an illustration)."""
 
 
 _REACH = ("car2d-reach", "simpledrone-reach", "droneattitude-reach")
@@ -62,6 +63,7 @@ FIGURES = {
     **{f"reacher_{h}": Shown((f"reacher-*-{h}",)) for h in (8, 9, 10)},
     "success_by_index": Shown(("*",)),
     "choice_trajectories": Shown(("car2d-choice-l*",), "template"),
+    "branching": Shown(("car2d-switch",), "branched templates"),
     "loss_curves": Shown(("*",), "templates"),
     "drift": Shown(("*",), "teachers"),
     "environments": Shown(("*",), "nothing"),
@@ -232,12 +234,18 @@ class Plan:
         ]
         if of == "teachers":
             return list(dict.fromkeys(file for split in splits for file in self.teachers(*split)))
-        return [str(self.places.template(self.shown_method, *split)) for split in splits]
+        methods = self._beside_branched if of == "branched templates" else [self.shown_method]
+        return [str(self.places.template(method, *split)) for method in methods for split in splits]
 
     @property
     def shown_method(self) -> str:
         """The method whose templates figures show: the first that fits one."""
         return next((m for m in self.config.methods if m in TEMPLATE_METHODS), next(iter(TEMPLATE_METHODS)))
+
+    @property
+    def _beside_branched(self) -> list[str]:
+        """The branched methods and the one whose single template is shown beside them."""
+        return list(dict.fromkeys([self.shown_method, *(m for m in self.config.methods if m in BRANCHED)]))
 
     def evaluation_list(self, benchmark: str) -> str:
         """The file that lists a benchmark's evaluations: too many of them for a command line."""
@@ -292,6 +300,8 @@ class Plan:
                 return f"figures {self.code('figures')}"
             case "teachers":
                 made = [self.depends("teachers", family) for family in families]
+            case "branched templates":
+                made = [self.depends("templates", f, m) for f in families for m in self._beside_branched]
             case _:
                 made = [self.depends("templates", family, self.shown_method) for family in families]
         return f"figures {self.code('figures')}, made from {digest(made)}"
@@ -307,7 +317,7 @@ class Plan:
             return code_digest(BASELINES[method].module)
         if stage == "evaluations":
             return code_digest("dibs.evaluation.evaluate", get_method(method).module)
-        return code_digest(*CODE[stage])
+        return code_digest(*(code_of(method) if stage == "templates" else CODE[stage]))
 
     @cache  # noqa: B019
     def family_digest(self, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dibs.analysis.methods import OURS, in_order
+from dibs.analysis.methods import BRANCHING, OURS, in_order
 from dibs.errors import DibsError
 from dibs.files import damaged, read_table
 from dibs.paths import Layout
@@ -48,11 +48,12 @@ _COLUMNS = ("index", "role", "rollouts", "satisfied", "rate", "lower", "upper", 
 
 
 def in_results(root: Path, kind: str) -> list[Path]:
-    """Files of one kind (evaluation, template or teacher) below a root of results."""
+    """Files of one kind (evaluation, template, branched template or teacher) below a root of results."""
     places = Layout(Path())
     patterns = {
         "evaluation": [places.evaluation("*", "*", "*", "*")],
         "template": [places.template(method, "*", "*", "*") for method in OURS],
+        "branched template": [places.template(method, "*", "*", "*") for method in BRANCHING],
         "teacher": [places.teacher("*", "*", "*", "*")],
     }[kind]
     return sorted(path for pattern in patterns for path in root.glob(str(pattern)))

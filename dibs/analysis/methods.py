@@ -31,6 +31,7 @@ LOOKS: dict[str, Look] = {
     "dibs": Look("DIBS", "#D62728", "x", "///"),
     "dibs-plus": Look("DIBS+", "#111111", "*", "", (4.0, 1.2)),
     "dibs-weights": Look("DIBS (weights)", "#E377C2", "P", "ooo", (1.5, 1.0)),
+    "dibs-branched": Look("DIBS (branched)", "#17809C", "h", "**", (5.0, 1.0, 1.5, 1.0)),
 }
 """In the order of legends and tables. Colours and markers of the first six methods are the paper's."""
 
@@ -39,6 +40,8 @@ PAPER = ("ars", "bc", "maml", "varibad", "genrl", "dibs")
 BASELINES = ("ars", "bc", "maml", "varibad", "genrl")
 OURS = ("dibs", "dibs-plus")
 """The paper's method, and the same with a weak prior."""
+BRANCHING = ("dibs", "dibs-branched")
+"""One template for all indices, and one per routing mode."""
 NOT_ZERO_SHOT = ("maml-adapted",)
 """Methods that act at an unseen index only after training on it: never counted as zero-shot."""
 

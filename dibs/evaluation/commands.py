@@ -89,11 +89,11 @@ def run_policy(args: argparse.Namespace) -> int:
     from dibs.evaluation.methods import Case, get_method
     from dibs.evaluation.policy import policy_at, save_policy
     from dibs.families import benchmark_id, get_benchmark
-    from dibs.templates.template import load_template
+    from dibs.templates.branched import load_any
 
     family, text = get_benchmark(args.benchmark)
     case = Case(family, benchmark_id(args.benchmark), text, args.gap, args.seed, layout(args))
-    template = load_template(get_method(args.method).artefact(case))
+    template = load_any(get_method(args.method).artefact(case))
     policy = policy_at(template, family, text, args.index)
     output = Path(args.output or f"{case.benchmark}-{args.index}.safetensors")
     made = provenance(family, EvaluationSettings(), "dibs.evaluation.policy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from dibs.baselines.registry import BASELINES, Baseline, Counter
@@ -50,13 +51,12 @@ def get_method(name: str) -> Method:
     return METHODS[name]
 
 
-def _template(name: str) -> Method:
+def _template(name: str, module: str = "dibs.evaluation.count") -> Method:
     """DIBS: a template of the family, that cost what its teachers did on the benchmark's edges."""
 
     def counter() -> Counter:
-        from dibs.evaluation.count import count_template
-
-        return count_template
+        found: Counter = import_module(module).count_template
+        return found
 
     def steps(case: Case) -> int | None:
         files = teacher_files(case.places, case.family, case.gap, case.seed)
@@ -67,7 +67,7 @@ def _template(name: str) -> Method:
         lambda case: case.places.template(name, case.family.name, case.gap, case.seed),
         counter,
         steps,
-        "dibs.evaluation.count",
+        module,
     )
 
 
@@ -100,5 +100,6 @@ METHODS: dict[str, Method] = {
     "dibs": _template("dibs"),
     "dibs-plus": _template("dibs-plus"),
     "dibs-weights": _template("dibs-weights"),
+    "dibs-branched": _template("dibs-branched", "dibs.evaluation.branched"),
     **{name: _baseline(baseline) for name, baseline in BASELINES.items()},
 }

@@ -23,6 +23,7 @@ from dibs.files import damaged, read_tensors, write_tensors
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.spectrl import graph, parse
+from dibs.templates.branched import Branched
 from dibs.templates.template import RUNAWAY, Template
 
 
@@ -72,7 +73,7 @@ class Policy:
         )
 
 
-def policy_at(template: Template, family: Family, specification: str, index: int) -> Policy:
+def policy_at(template: Template | Branched, family: Family, specification: str, index: int) -> Policy:
     """The composed policy of any index ≥ 0, from a template alone."""
     family.check_index(index, beyond=True)
     template.check(family)

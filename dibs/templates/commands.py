@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.arguments import add_run, layout, provenance, reporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from dibs.families import Family
+    from dibs.teachers.train import Teacher
+    from dibs.templates.fit import FitSettings
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "dibs": {},
     "dibs-plus": {"select": True},
     "dibs-weights": {"space": "weights"},
+    "dibs-branched": {},
 }
 """Methods of the template stage and what sets each apart from the paper's objective."""
 CODE = tuple(f"dibs.templates.{name}" for name in ("fit", "select", "template", "weights"))
 """Modules that decide what a template is."""
+BRANCHED = frozenset({"dibs-branched"})
+"""Methods with one template per routing mode."""
+
+
+def code_of(method: str) -> tuple[str, ...]:
+    """Modules that decide what a method's template is."""
+    return (*CODE, "dibs.templates.branched") if method in BRANCHED else CODE
 
 
 def register(subparsers: Any) -> None:
@@ -24,7 +41,8 @@ def register(subparsers: Any) -> None:
         help="fit the template to the datasets of all training indices (Stage II)",
         description="Fit one polynomial per edge by behavioural cloning through its unrolling. Method dibs is the "
         "paper's objective; dibs-plus adds weak priors, chosen by leaving training indices out; dibs-weights fits "
-        "the teachers' weights instead of their actions, to tell what limits a template.",
+        "the teachers' weights instead of their actions, to tell what limits a template; dibs-branched clusters the "
+        "teachers' trajectories into routing modes and fits one polynomial per mode.",
     )
     add_run(parser)
     parser.add_argument("--method", choices=sorted(DEFAULTS), default="dibs", help="objective (default: dibs)")
@@ -55,10 +73,13 @@ def run(args: argparse.Namespace) -> int:
     train = family.train_indices(args.gap)
     teachers = [load_teacher(places.teacher(family.name, args.gap, i, args.seed)) for i in train]
     files = [places.dataset(family.name, args.gap, i, args.seed) for i in train]
-    data, records = gather(teachers, files, settings)
     label = f"{args.method} {family.name} gap {args.gap} seed {args.seed}"
     rng = stream("template", family.name, args.gap, args.seed)
     network, progress = teachers[0].network, reporter(args, label)
+    output = Path(args.output or places.template(args.method, family.name, args.gap, args.seed))
+    if args.method in BRANCHED:
+        return _branch(args, family, teachers, files, settings, rng, output)
+    data, records = gather(teachers, files, settings)
     choice = None
     if settings.space == "weights":
         result = fit_teachers(data, np.stack([t.actor for t in teachers], axis=1), network, settings)
@@ -71,7 +92,6 @@ def run(args: argparse.Namespace) -> int:
             plain = fit(data, network, settings, rng, progress)
             result, kept = better(family, data, network, teachers[0].scaling, (plain, result), rng)
             choice.chosen[:] = [c * k for c, k in zip(choice.chosen, kept, strict=True)]
-    output = Path(args.output or places.template(args.method, family.name, args.gap, args.seed))
     template = assemble(args.method, teachers, data, records, result)
     write_json(
         metrics(output),
@@ -85,12 +105,45 @@ def run(args: argparse.Namespace) -> int:
         },
     )
     write_json(timing(output), {"seconds": result.seconds})
-    save_template(
-        output,
-        template,
-        provenance(family, settings, *CODE),
-    )
+    save_template(output, template, provenance(family, settings, *code_of(args.method)))
     for name, loss in zip(template.edges, result.loss, strict=True):
         print(f"{label}: {name}  loss {loss:.5f}")
     print(f"{label}: {result.steps} steps in {result.seconds:.1f} s → {output}")
+    return 0
+
+
+def _branch(
+    args: argparse.Namespace,
+    family: Family,
+    teachers: list[Teacher],
+    files: list[Path],
+    settings: FitSettings,
+    rng: np.random.Generator,
+    output: Path,
+) -> int:
+    """Fit and save a branched template, and print its modes."""
+    from dibs.files import write_json
+    from dibs.paths import metrics, timing
+    from dibs.templates.branched import fit_branches, save_branched
+
+    label = f"{args.method} {family.name} gap {args.gap} seed {args.seed}"
+    template, modes, fits = fit_branches(args.method, family, teachers, files, settings, rng, reporter(args, label))
+    told = [
+        {
+            "train": mode.train,
+            "edges": dict(zip(mode.edges, result.loss, strict=True)),
+            "per_index": dict(zip(mode.edges, result.per_index, strict=True)),
+            "steps": result.steps,
+            "curve": result.curve,
+        }
+        for mode, result in zip(template.modes, fits, strict=True)
+    ]
+    silhouette = {str(count): score for count, score in modes.silhouette.items()}
+    write_json(metrics(output), {"train": template.train, "modes": told, "silhouette": silhouette})
+    seconds = sum(result.seconds for result in fits)
+    write_json(timing(output), {"seconds": seconds})
+    save_branched(output, template, provenance(family, settings, *code_of(args.method)))
+    for m, (mode, result) in enumerate(zip(template.modes, fits, strict=True)):
+        print(f"{label}: mode {m} of indices {', '.join(map(str, mode.train))}  loss {result.loss.sum():.5f}")
+    print(f"{label}: {sum(result.steps for result in fits)} steps in {seconds:.1f} s → {output}")
     return 0
