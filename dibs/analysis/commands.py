@@ -32,7 +32,7 @@ def register(subparsers: Any) -> None:
         description="Make a figure. Without a name, list all of them.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the figure's name; leave out to list them")
-    _add_inputs(parser, "evaluations, templates (loss_curves, choice_trajectories) or teachers (drift)")
+    _add_inputs(parser, "evaluations, templates (loss_curves, choice_trajectories, branching) or teachers (drift)")
     parser.add_argument(
         "--output",
         type=Path,
@@ -42,7 +42,7 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--gap", type=int, help="split to show where the figure shows one (default: the middle one)")
     parser.add_argument(
-        "--benchmark", default="", metavar="ID", help="benchmark of success_by_index, choice_trajectories"
+        "--benchmark", default="", metavar="ID", help="benchmark of success_by_index, choice_trajectories, branching"
     )
     parser.add_argument(
         "--methods", nargs="+", default=[], metavar="METHOD", help="methods to show (default: the paper's)"

@@ -529,7 +529,7 @@ def choice_trajectories(template_file: Path, benchmark: str = "", count: int = 1
     from dibs.templates.template import load_template
 
     template = load_template(template_file)
-    family, text = _benchmark_of(template.family, benchmark, template_file)
+    family, text = benchmark_of(template.family, benchmark, template_file)
     spec = parse(text)
     edges = graph(spec)
     indices = list(range(family.last_index + 1))
@@ -548,7 +548,7 @@ def choice_trajectories(template_file: Path, benchmark: str = "", count: int = 1
     return figure
 
 
-def _benchmark_of(family_name: str, benchmark: str, file: Path) -> tuple[Family, str]:
+def benchmark_of(family_name: str, benchmark: str, file: Path) -> tuple[Family, str]:
     """A benchmark of the family: the one asked for, or its first."""
     if benchmark:
         family, text = get_benchmark(benchmark)
@@ -730,7 +730,7 @@ class Entry:
 
     about: str
     needs: str
-    """Kind of its input files: evaluation, template or teacher."""
+    """Kind of its input files: evaluation, template, branched template or teacher."""
     make: Callable[[list[Path], Options], Figure]
 
 
@@ -774,6 +774,12 @@ def _one_template(files: list[Path], options: Options) -> Figure:
     return choice_trajectories(Path(first["file"]).with_suffix(".safetensors"), options.benchmark)
 
 
+def _branching(files: list[Path], options: Options) -> Figure:
+    from dibs.analysis.branching import branching
+
+    return branching(files, options)
+
+
 FIGURES: dict[str, Entry] = {
     **{
         f"scalability_k{k}": Entry(f"ratios over |Train|, {k}-reachability", "evaluation", _evaluated(scalability, k))
@@ -787,6 +793,7 @@ FIGURES: dict[str, Entry] = {
     },
     "success_by_index": Entry("satisfaction rate at every index, per method", "evaluation", _along_index),
     "choice_trajectories": Entry("rollouts at seen and unseen indices", "template", _one_template),
+    "branching": Entry("one template and one per routing mode, over the index", "branched template", _branching),
     "loss_curves": Entry("loss of the template's fit, per edge", "template", loss_curves),
     "drift": Entry("distance between neighbouring teachers, by λ_x", "teacher", drift),
 }
