@@ -18,12 +18,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator
 
 from dibs.analysis import draw
 from dibs.analysis.figures import GREY, NOTE, QUIET, STYLE, USUAL, WIDTH, Options, benchmark_of, middle_gap
 from dibs.analysis.methods import BRANCHING, label, look
+from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.evaluation.branched import record
 from dibs.evaluation.composed import satisfaction
@@ -34,7 +34,7 @@ from dibs.templates.branched import Branched, load_any
 from dibs.templates.template import Template
 
 MEASURE = EvaluationSettings()
-AROUND = 1.5  # how far outside of the tasks a way is followed
+AROUND = 1.0  # how far outside of the tasks a way is followed
 UNSEEN = (0, (2.6, 1.3))  # dashes
 
 Templates = Sequence[Template | Branched]
@@ -49,10 +49,12 @@ def branching(files: Sequence[Path], options: Options = USUAL) -> Figure:
     shown = min(t.seed for found in columns.values() for t in found)
     colors = _colors(family.last_index)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
         panels = figure.subplots(2, 2, height_ratios=[1.75, 1.0], sharey="row")
         for (above, below), (method, found) in zip(panels.T, columns.items(), strict=True):
             draw.draw_task(above, family, parse(text), [0, family.last_index])
+            for name in above.texts:
+                name.set_bbox(None)  # ways must show behind names
             above.set_title(label(method), color=look(method).color)
             if found:
                 _ways(above, family, text, next((t for t in found if t.seed == shown), found[0]), colors)
@@ -66,7 +68,9 @@ def branching(files: Sequence[Path], options: Options = USUAL) -> Figure:
         ticks = [0, family.last_index // 2, family.last_index]
         bar = figure.colorbar(colors, ax=panels[0].tolist(), aspect=24, pad=0.01, ticks=ticks)
         bar.set_label("index $i$")
-        _legend(figure, gap, shown, max(map(len, columns.values())))
+        bar.minorticks_off()
+        bar.ax.tick_params(length=0.0)
+        _legend(figure, family.name, gap, shown, max(map(len, columns.values())))
     return figure
 
 
@@ -94,7 +98,7 @@ def _colors(last: int) -> ScalarMappable:
 def _ways(ax: Axes, family: Family, text: str, template: Template | Branched, colors: ScalarMappable) -> None:
     """One rollout per index; what leaves the picture is cut off."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    low, high = np.array([left - AROUND, bottom]), np.array([right + AROUND, top + AROUND])
+    low, high = np.array([left, bottom]), np.array([right + AROUND, top + AROUND])
     indices = range(family.last_index + 1)
     recorded = record(family, text, template, template.seed, indices, 1)
     verdict = satisfaction(family, parse(text), recorded)
@@ -106,11 +110,19 @@ def _ways(ax: Axes, family: Family, text: str, template: Template | Branched, co
         color = tuple(colors.to_rgba(np.array(index)))
         style: dict[str, Any] = {"lw": 1.3, "ls": "-"} if seen else {"lw": 0.8, "ls": UNSEEN}
         ax.plot(*states.T, color=color, zorder=6.0 if seen else 5.5, solid_capstyle="round", **style)
-        end: dict[str, Any] = {"marker": "o", "ms": 2.2, "mew": 0.0}
-        if not verdict[index]:
-            end = {"marker": "x", "ms": 4.0, "mew": 1.0}
-        ax.plot(*states[-1], color=color, zorder=6.5, **end)
+        if verdict[index]:
+            ax.plot(*states[-1], "o", color=color, ms=2.2, mew=0.0, zorder=6.5)
+        else:
+            ax.plot(*states[_failed_at(family, text, index, states)], "x", color=color, ms=4.5, mew=1.1, zorder=6.5)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+
+
+def _failed_at(family: Family, text: str, index: int, states: Array) -> int:
+    """Where a way (time, 2) first enters what it must avoid, or else its end."""
+    avoided = [r for r in draw.task_regions(family, parse(text), [index]) if r.role == "avoid"]
+    inside = [((states > r.low[0, :2]) & (states < r.high[0, :2])).all(axis=1) for r in avoided]
+    hit: list[int] = np.flatnonzero(np.any(inside, axis=0)).tolist() if inside else []
+    return hit[0] if hit else len(states) - 1
 
 
 def _rates(ax: Axes, family: Family, text: str, templates: Templates, colors: ScalarMappable) -> None:
@@ -145,8 +157,8 @@ def _rates(ax: Axes, family: Family, text: str, templates: Templates, colors: Sc
     ax.scatter(indices[~seen], mean[~seen], s=13.0, c="white", edgecolors=shades[~seen], linewidths=0.9, zorder=4)
 
 
-def _legend(figure: Figure, gap: int, seed: int, seeds: int) -> None:
-    """Explain lines and marks below the panels."""
+def _legend(figure: Figure, name: str, gap: int, seed: int, seeds: int) -> None:
+    """Say what is shown above the panels, explain lines and marks below."""
     dark = "#444444"
     entries: list[tuple[Any, str]] = [
         (Line2D([], [], color=dark, lw=1.3, marker="o", ms=4.2, mew=0.0), "seen in training"),
@@ -155,10 +167,19 @@ def _legend(figure: Figure, gap: int, seed: int, seeds: int) -> None:
         (Line2D([], [], color=GREY, lw=0.6, ls=(0, (4, 2))), f"δ = {MEASURE.delta:g}"),
         (Line2D([], [], color=look(BRANCHING[1]).color, lw=0.8, ls=(0, (1, 1))), "change of mode"),
     ]
-    ways = f"ways: seed {seed}"
     if seeds > 1:
         entries.append((Line2D([], [], color="#9A9A9A", lw=0.5), "one seed"))
-        ways += f"; rates: {seeds} seeds"
-    entries.append((Patch(facecolor="none", edgecolor="none"), f"gap {gap}; {ways}"))
+    figure.suptitle(
+        f"{name}, gap {gap}; ways of seed {seed}, rates of {seeds} seed{'s' if seeds > 1 else ''}", fontsize=8.0
+    )
     handles, labels = zip(*entries, strict=True)
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=NOTE, columnspacing=1.2)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=6,
+        frameon=False,
+        fontsize=NOTE,
+        columnspacing=0.9,
+        handlelength=1.8,
+    )

@@ -35,8 +35,9 @@ MOST = 3  # modes that are looked for
 ROLLOUTS = 50  # per teacher and edge
 POINTS = 32  # of a resampled trajectory
 STRAIGHT = 0.03  # a detour this small beside the way, in the root mean square, is none
+OPPOSITE = -0.99  # cosine below which two lines have no least rotation between them
 SEPARATED = 0.5  # least silhouette of more than one mode
-APART = 1.0  # least distance between the middles of two modes; opposite detours are 2 apart
+APART = 0.7  # least distance between the middles of two modes; opposite detours are 2 apart
 
 
 # --- which way a teacher takes ---------------------------------------------------------------------------
@@ -72,18 +73,28 @@ def resample(states: Array, points: int = POINTS) -> Array:
     return np.stack([np.interp(at, along, column) for column in states.T], axis=1)
 
 
-def detour(way: Array) -> Array:
+def detour(way: Array, like: Array) -> Array:
     """To which side, and where along it, a way (points, dim) leaves the straight line between its ends.
 
-    The distances from the line, as a vector of length 1, or shorter if there is hardly a detour. How far the detour
-    goes is left out: that changes smoothly as tasks move, while modes differ by the side.
+    The offsets from the line, turned as the line is turned into that of the way `like`, as a vector of length 1, or
+    shorter if there is hardly a detour. Where the line runs and how far the detour goes is left out: that changes
+    smoothly as tasks move, while modes differ by the side.
     """
-    line = way[-1] - way[0]
-    length = max(float(np.linalg.norm(line)), 1e-9)
+    length, along = _line(way)
+    _, common = _line(like)
     relative = way - way[0]
-    aside = relative - np.outer(relative @ (line / length), line / length)
+    aside = relative - np.outer(relative @ along, along)
+    if along @ common > OPPOSITE:  # the least rotation that takes the one line to the other
+        aside = aside - np.outer(aside @ common, (along + common) / (1.0 + along @ common))
     flat = aside.ravel()
     return np.asarray(flat / max(float(np.linalg.norm(flat)), STRAIGHT * length * np.sqrt(len(way))))
+
+
+def _line(way: Array) -> tuple[float, Array]:
+    """Length and direction of the straight line between the ends of a way."""
+    line = way[-1] - way[0]
+    length = max(float(np.linalg.norm(line)), 1e-9)
+    return length, line / length
 
 
 # --- modes -----------------------------------------------------------------------------------------------
@@ -133,12 +144,18 @@ def routing_modes(family: Family, teachers: Sequence[Teacher]) -> Modes:
     known = [index for index, edges in found.items() if any(way is not None for way in edges)]
     if not known:
         raise DibsError(f"{family.name}: no teacher has a satisfying rollout; there are no routes to tell apart")
-    none = np.zeros(POINTS * len(family.dynamics.state_names))
-    features = np.stack(
-        [np.concatenate([none if way is None else detour(way) for way in found[index]]) for index in known]
+    modes = find_modes(
+        np.concatenate([_features([found[i][e] for i in known]) for e in range(len(family.edges))], axis=1)
     )
-    modes = find_modes(features)
     return replace(modes, labels=tuple(modes.labels[known.index(nearest(index, known))] for index in found))
+
+
+def _features(of_edge: Sequence[Array | None]) -> Array:
+    """Detours (n, points · dim) of all teachers' ways on one edge; a missing way leaves the line to no side."""
+    there = [way for way in of_edge if way is not None]
+    if not there:
+        return np.zeros((len(of_edge), 0))
+    return np.stack([np.zeros(there[0].size) if way is None else detour(way, there[0]) for way in of_edge])
 
 
 def nearest(index: int, known: Sequence[int]) -> int:
