@@ -23,6 +23,7 @@ from dibs.teachers.confidence import HELD_OUT, ConfidenceHead, fit_logistic, rep
 from dibs.teachers.registry import train_with
 from dibs.teachers.rollouts import Draws, draw, roll
 
+CHANCE = 0.6  # balanced accuracy below which a confidence head knows no more than the share of good states
 SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
 
 
@@ -250,5 +251,10 @@ def _confidence(
         held = (np.arange(len(x)) * HELD_OUT) % 1.0 >= 1.0 - HELD_OUT - 1e-9  # every fifth: reservoirs are unordered
         heads[e] = fit_logistic(features[~held], labels[~held], None if start is None else start[e])
         p = ConfidenceHead(heads[e : e + 1]).probability(features[held][None])[0]
-        reports.append(asdict(report(p, labels[held], threshold)))
+        told = report(p, labels[held], threshold)
+        if told.accuracy < CHANCE:
+            # A head that cannot tell good from bad says how often states are good instead of rejecting them all.
+            heads[e] = 0.0
+            heads[e, -1] = np.log(len(high) / len(low))
+        reports.append(asdict(told))
     return heads, reports

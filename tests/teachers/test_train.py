@@ -125,6 +125,21 @@ def test_a_head_with_nothing_to_tell_apart_says_so(tiny, base, kind, p):
     np.testing.assert_allclose(one_sided.confidence(1, states[0]), p, atol=1e-3)
 
 
+@pytest.mark.parametrize("good", [0.95, 0.4])
+def test_a_head_that_cannot_tell_says_how_often_states_are_good(tiny, base, good):
+    teacher, _ = base
+    rng = np.random.default_rng(0)
+    buffers = StateBuffers(2, 2, rng)
+    for edge in buffers.edges:  # both kinds are everywhere
+        edge["high"].add(rng.normal(size=(int(4000 * good), 2)).astype(np.float32))
+        edge["low"].add(rng.normal(size=(4000 - int(4000 * good), 2)).astype(np.float32))
+    head, reports = _confidence(teacher.network, teacher.actor, teacher.scaling, buffers, None, 0.7)
+    states = rng.normal(size=(100, 2)).astype(np.float32)
+    for e in range(2):
+        assert reports[e]["accuracy"] < 0.6
+        assert np.allclose(replace(teacher, head=head).confidence(e, states), good, atol=1e-3)
+
+
 def test_the_report_is_about_states_that_were_held_out(tiny, base):
     """With labels drawn by chance there is nothing to learn: a fifth of the states, unseen by the fit, shows it."""
     teacher, rng = base[0], np.random.default_rng(1)
