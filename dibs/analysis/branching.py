@@ -50,7 +50,7 @@ def branching(files: Sequence[Path], options: Options = USUAL) -> Figure:
     colors = _colors(family.last_index)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
-        panels = figure.subplots(2, 2, height_ratios=[1.75, 1.0], sharey="row")
+        panels = figure.subplots(2, len(columns), height_ratios=[1.75, 1.0], sharey="row", squeeze=False)
         for (above, below), (method, found) in zip(panels.T, columns.items(), strict=True):
             draw.draw_task(above, family, parse(text), [0, family.last_index])
             for name in above.texts:
@@ -63,7 +63,8 @@ def branching(files: Sequence[Path], options: Options = USUAL) -> Figure:
                 below.text(0.5, 0.5, "not run", transform=below.transAxes, **QUIET)
             below.set(xlabel="index $i$", xlim=(-0.8, family.last_index + 0.8), ylim=(-0.06, 1.08))
             below.yaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]))
-        panels[0, 1].set_ylabel("")
+        for ax in panels[0, 1:]:
+            ax.set_ylabel("")
         panels[1, 0].set_ylabel("satisfied")
         ticks = [0, family.last_index // 2, family.last_index]
         bar = figure.colorbar(colors, ax=panels[0].tolist(), aspect=24, pad=0.01, ticks=ticks)

@@ -84,7 +84,8 @@ def test_a_figure_of_evaluations_is_written(name, results, tmp_path):
 
 def test_the_names_of_the_papers_figures():
     names = {*(f"scalability_k{k}" for k in range(1, 6)), "obstacles", "choice", "reacher_8", "reacher_9", "reacher_10"}
-    assert names | {"success_by_index", "choice_trajectories", "loss_curves", "drift"} == set(figures.FIGURES)
+    others = {"success_by_index", "choice_trajectories", "branching", "loss_curves", "drift"}
+    assert names | others == set(figures.FIGURES)
 
 
 def test_print_is_legible_at_the_width_of_the_text(k5, frame, results):
