@@ -42,6 +42,10 @@ TABLES = ("relative", "benchmarks", "splits", "improvement", "claims")
 """Tables of all evaluations."""
 
 
+SINGLE = tuple(method for method in TEMPLATE_METHODS if method not in BRANCHED)
+"""Methods with one template for all indices."""
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a figure shows."""
@@ -207,7 +211,7 @@ class Plan:
     @cached_property
     def figures(self) -> list[str]:
         """All figures in which a benchmark of the config appears, in both formats; nothing is trained for them only."""
-        fits = any(method in TEMPLATE_METHODS for method in self.config.methods)
+        fits = any(method in SINGLE for method in self.config.methods)
         shown = [n for n in FIGURES if self._benchmarks_in(n) and (fits or FIGURES[n].of in ("evaluations", "nothing"))]
         return [str(self.places.figure(f"{name}.{suffix}")) for name in shown for suffix in ("pdf", "png")]
 
@@ -239,8 +243,8 @@ class Plan:
 
     @property
     def shown_method(self) -> str:
-        """The method whose templates figures show: the first that fits one."""
-        return next((m for m in self.config.methods if m in TEMPLATE_METHODS), next(iter(TEMPLATE_METHODS)))
+        """The method whose templates figures show: the first that fits one for all indices."""
+        return next((m for m in self.config.methods if m in SINGLE), SINGLE[0])
 
     @property
     def _beside_branched(self) -> list[str]:

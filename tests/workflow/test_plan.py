@@ -148,6 +148,24 @@ def test_nothing_is_trained_for_a_figure_only(monkeypatch):
     assert "scalability_k5" in names and not names & {"loss_curves", "drift", "choice_trajectories"}
 
 
+def test_the_branched_template_is_shown_beside_the_single_one(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = Plan(load_config("config.yaml", "config/ablations/branched.yaml"))
+    root = "results/ablations/branched"
+    assert f"{root}/figures/branching.png" in plan.figures
+    assert plan.figure_inputs("branching") == [
+        f"{root}/{folder}/car2d-switch/gap4/seed{seed}.safetensors"
+        for folder in ("templates", "templates-branched")
+        for seed in range(3)
+    ]
+    assert not any("branched/c" in file for file in plan.figure_inputs("loss_curves"))  # single templates only
+    assert (
+        plan.code("templates", "dibs") == plan.code("templates", "dibs-plus") != plan.code("templates", "dibs-branched")
+    )
+    only = Plan(plan.config.model_copy(update={"methods": ["dibs-branched"]}))
+    assert not {"branching", "loss_curves"} & {Path(file).stem for file in only.figures}
+
+
 @pytest.mark.parametrize(
     "ask, text",
     [
