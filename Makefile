@@ -30,16 +30,16 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # Interrupted, it goes on where it was; finished, it only shows the results again.
-demo: env ## the whole method end to end on a small config: about five minutes
+demo: env ## the whole method end to end on a small config: about eight minutes
 	@$(BIN)/python workflow/scripts/unlock.py
 	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml --quiet reason
 	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
 	@printf '\nfigures:\n' && ls $(DEMO)/figures/*.png
 	@printf '\nnext, after `. $(BIN)/activate`:\n'
-	@printf '  %-84s %s\n' \
+	@printf '  %-86s %s\n' \
 		'snakemake -n --quiet' 'the plan of the full paper' \
 		'snakemake --cores all --configfile config/laptop.yaml' 'every environment, about two hours' \
-		'dibs policy car2d-reach-k5 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
+		'dibs policy car2d-reach-obs-k3 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
 
 test: env ## all tests but those on a cluster
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
