@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ars": {"steps": 300_000, "check_rollouts": 20},
     "bc": {"hidden": [16], "max_steps": 300},
 }
+
+
+@pytest.fixture(scope="module")
+def pipeline(pipeline, tmp_path_factory):
+    """The common results, copied: what these tests add is theirs alone."""
+    root = tmp_path_factory.mktemp("baselines") / "results"
+    shutil.copytree(pipeline.root, root)
+    return replace(pipeline, root=root)
 
 
 def train(pipeline: Any, method: str, seed: int = 0, folder: Any = None) -> Any:
