@@ -39,7 +39,7 @@ demo: env ## the whole method end to end on a small config: about eight minutes
 	@printf '  %-86s %s\n' \
 		'snakemake -n --quiet' 'the plan of the full paper' \
 		'snakemake --cores all --configfile config/laptop.yaml' 'every environment, about two hours' \
-		'dibs policy car2d-reach-obs-k5 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
+		'dibs policy car2d-reach-obs-k3 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
 
 test: env ## all tests but those on a cluster
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
