@@ -25,8 +25,8 @@ from dibs.analysis.figures import GREY, NOTE, QUIET, STYLE, USUAL, WIDTH, Option
 from dibs.analysis.methods import BRANCHING, label, look
 from dibs.envs import Array
 from dibs.errors import DibsError
-from dibs.evaluation.branched import record
 from dibs.evaluation.composed import satisfaction
+from dibs.evaluation.count import count, record
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Family
 from dibs.spectrl import parse
@@ -129,20 +129,8 @@ def _failed_at(family: Family, text: str, index: int, states: Array) -> int:
 def _rates(ax: Axes, family: Family, text: str, templates: Templates, colors: ScalarMappable) -> None:
     """Satisfaction rate at every index: all seeds together, and a thin line for each."""
     indices = np.arange(family.last_index + 1)
-    spec = parse(text)
-    rates = (
-        np.array(
-            [
-                list(
-                    satisfaction(
-                        family, spec, record(family, text, t, t.seed, indices.tolist(), MEASURE.rollouts)
-                    ).values()
-                )
-                for t in templates
-            ]
-        )
-        / MEASURE.rollouts
-    )  # (seeds, indices)
+    counts = [count(family, text, t, t.seed, indices.tolist(), MEASURE.rollouts) for t in templates]
+    rates = np.array([list(found.values()) for found in counts]) / MEASURE.rollouts  # (seeds, indices)
     for template in (t for t in templates if isinstance(t, Branched)):
         for i in indices[1:].tolist():
             if template.mode(i) != template.mode(i - 1):

@@ -27,8 +27,7 @@ from dibs.spectrl import Graph
 from dibs.teachers.rollouts import draw, roll
 from dibs.teachers.train import Teacher
 from dibs.templates.fit import Fit, FitSettings, fit
-from dibs.templates.guards import EdgeRecord
-from dibs.templates.template import Template, assemble, gather, load_template
+from dibs.templates.template import Template, assemble, gather, parse_records, parse_template
 
 KIND = "branched template"
 MOST = 3  # modes that are looked for
@@ -253,7 +252,11 @@ def save_branched(path: Path, template: Branched, provenance: dict[str, Any]) ->
 
 def load_branched(path: str | Path) -> Branched:
     """Read a branched template."""
-    tensors, meta = read_tensors(path)
+    return parse_branched(path, *read_tensors(path))
+
+
+def parse_branched(path: str | Path, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> Branched:
+    """A branched template from the contents of its file, which errors name."""
     if meta.get("kind") != KIND:
         raise DibsError(f"{path}: expected a {KIND}, found a file of kind {meta.get('kind')!r}")
     for name in (*_STACKED, "scaling_center", "scaling_half"):
@@ -280,10 +283,7 @@ def load_branched(path: str | Path) -> Branched:
             kappa[m],
             base[m],
             tensors["base_index"][m],
-            {
-                name: EdgeRecord(*(tuple(record[k]) for k in ("indices", "success", "returns")))
-                for name, record in meta["records"][m].items()
-            },
+            parse_records(meta["records"][m]),
         )
         for m in range(count)
     )
@@ -292,4 +292,6 @@ def load_branched(path: str | Path) -> Branched:
 
 def load_any(path: str | Path) -> Template | Branched:
     """Read a template, branched or not."""
-    return load_branched(path) if read_tensors(path)[1].get("kind") == KIND else load_template(path)
+    tensors, meta = read_tensors(path)
+    parse = parse_branched if meta.get("kind") == KIND else parse_template
+    return parse(path, tensors, meta)

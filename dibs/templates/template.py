@@ -179,7 +179,11 @@ def save_template(path: Path, template: Template, provenance: dict[str, Any]) ->
 
 def load_template(path: str | Path) -> Template:
     """Read a template."""
-    tensors, meta = read_tensors(path)
+    return parse_template(path, *read_tensors(path))
+
+
+def parse_template(path: str | Path, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> Template:
+    """A template from the contents of its file, which errors name."""
     if meta.get("kind") != "template":
         raise DibsError(f"{path}: expected a template, found a file of kind {meta.get('kind')!r}")
     network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
@@ -201,8 +205,13 @@ def load_template(path: str | Path) -> Template:
         tensors["kappa"],
         tensors["base"],
         tensors["base_index"],
-        {
-            name: EdgeRecord(*(tuple(record[k]) for k in ("indices", "success", "returns")))
-            for name, record in meta["records"].items()
-        },
+        parse_records(meta["records"]),
     )
+
+
+def parse_records(told: dict[str, Any]) -> dict[str, EdgeRecord]:
+    """Records by edge, from the metadata of a file."""
+    return {
+        name: EdgeRecord(*(tuple(record[k]) for k in ("indices", "success", "returns")))
+        for name, record in told.items()
+    }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dibs.baselines import maml
-from dibs.baselines.flat import Draws
 from dibs.baselines.ppo_core import Episodes, Watch, advantages, collect, standardise
 from dibs.baselines.registry import Run, Trained
 from dibs.evaluation.evaluate import EvaluationSettings
@@ -18,6 +17,8 @@ from dibs.families import Family
 from dibs.files import write_tensors
 from dibs.paths import Layout
 from dibs.policies.network import Network
+
+from .navigation import Navigation
 
 torch = pytest.importorskip("torch")
 
@@ -235,43 +236,6 @@ def test_divergence_is_told_and_solves_nothing(tiny: Family, tmp_path: Path, mon
 
 
 # --- where its own literature says it must succeed -------------------------------------------------------
-
-
-class Point(NamedTuple):
-    states: np.ndarray
-    stage: np.ndarray
-    alive: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Navigation:
-    """Points that start at the origin and should go to a goal, one per task, that they do not see."""
-
-    goals: np.ndarray  # (tasks, 2)
-    horizon: int = 20
-    observation_dim: int = 2
-    action_dim: int = 2
-
-    @property
-    def indices(self) -> tuple[int, ...]:
-        return tuple(range(len(self.goals)))
-
-    def draw(self, rollouts: int, rng: np.random.Generator) -> Draws:
-        starts = np.zeros((len(self.goals), rollouts, 2), dtype=np.float32)
-        return Draws(starts, np.zeros((self.horizon, *starts.shape), dtype=np.float32))
-
-    def begin(self, states: np.ndarray) -> Point:
-        return Point(states, np.zeros(states.shape[:-1], dtype=np.intp), np.ones(states.shape[:-1], dtype=bool))
-
-    def step(self, seen: Point, actions: np.ndarray, noise: np.ndarray) -> tuple[Point, np.ndarray]:
-        after = seen.states + np.float32(0.1) * np.clip(actions, -1.0, 1.0)
-        return seen._replace(states=after), -np.linalg.norm(after - self.goals[:, None], axis=-1)
-
-    def observe(self, states: np.ndarray, stage: np.ndarray) -> np.ndarray:
-        return states
-
-    def satisfied(self, seen: Point) -> np.ndarray:
-        return np.zeros(seen.alive.shape, dtype=bool)
 
 
 def goals(rng: np.random.Generator, count: int) -> np.ndarray:
