@@ -21,6 +21,8 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY") -> None:
     parser.add_argument("--gap", type=int, required=True, help="spacing of the training indices")
     parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="root of results (default: results)")
+    for stage in ("teachers", "datasets"):
+        parser.add_argument(f"--{stage}", type=Path, metavar="ROOT", help=f"root of the {stage} (default: --results)")
     parser.add_argument(
         "--settings",
         default="",
@@ -31,8 +33,8 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY") -> None:
 
 
 def layout(args: argparse.Namespace) -> Layout:
-    """The layout of results below `--results`."""
-    return Layout(args.results)
+    """The layout of results below `--results`, or where `--teachers` and `--datasets` say."""
+    return Layout(args.results, args.teachers, args.datasets)
 
 
 def reporter(args: argparse.Namespace, label: str, every: float = 5.0) -> Callable[[str], None]:

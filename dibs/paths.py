@@ -17,16 +17,20 @@ class Layout:
     """Paths of all results below one root; names in braces are Snakemake wildcards where strings are given."""
 
     root: Path = Path("results")
+    teachers: Path | None = None
+    """Root of the teachers, if they are another run's."""
+    datasets: Path | None = None
+    """Root of the datasets, if they are another run's."""
 
     def split(self, gap: int | str, index: int | str) -> str:
         """Folder of a teacher's gap: the index-0 teacher has no predecessor and serves all gaps."""
         return "base" if str(index) == "0" else f"gap{gap}"
 
     def teacher(self, family: str, gap: int | str, index: int | str, seed: int | str) -> Path:
-        return self.root / "teachers" / family / self.split(gap, index) / f"seed{seed}" / f"{index}.safetensors"
+        return (self.teachers or self.root) / "teachers" / family / self.split(gap, index) / f"seed{seed}" / f"{index}.safetensors"
 
     def dataset(self, family: str, gap: int | str, index: int | str, seed: int | str) -> Path:
-        return self.root / "datasets" / family / self.split(gap, index) / f"seed{seed}" / f"{index}.parquet"
+        return (self.datasets or self.root) / "datasets" / family / self.split(gap, index) / f"seed{seed}" / f"{index}.parquet"
 
     def template(self, method: str, family: str, gap: int | str, seed: int | str) -> Path:
         folder = "templates" if method == "dibs" else f"templates-{method.removeprefix('dibs-')}"

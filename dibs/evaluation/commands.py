@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     method = get_method(args.method)
     family, text = get_benchmark(args.benchmark)
     settings = parse_settings(EvaluationSettings, args.settings, "--settings")
-    role = roles(family.last_index, family.train_indices(args.gap), settings.beyond)
+    role = roles(family.last_index, family.train_indices(args.gap), settings.beyond, settings.unseen)
     name = benchmark_id(args.benchmark)
     places = layout(args)
     case = Case(family, name, text, args.gap, args.seed, places)

@@ -24,13 +24,15 @@ class EvaluationSettings:
     """Rollouts per index."""
     delta: Share = 0.9
     """A task is solved if its rate exceeds this."""
+    unseen: bool = True
+    """Also measure indices that were not trained on; sweeps do not."""
     beyond: bool = True
     """Also measure indices L + 1 … 2L, in a role of their own."""
 
 
-def roles(last: int, train: tuple[int, ...], beyond: bool) -> dict[int, str]:
+def roles(last: int, train: tuple[int, ...], beyond: bool, unseen: bool = True) -> dict[int, str]:
     """Role of every measured index: train, unseen, or beyond the family's last one."""
-    inside = {i: "train" if i in train else "unseen" for i in range(last + 1)}
+    inside = {i: "train" if i in train else "unseen" for i in range(last + 1) if unseen or i in train}
     return inside | ({i: "beyond" for i in range(last + 1, 2 * last + 1)} if beyond else {})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -51,6 +51,8 @@ class TeacherSettings:
     """Rollouts for the reported success."""
     require: Share = 0.0
     """Smallest success per edge below which training is an error."""
+    hidden: list[Count] = field(default_factory=list)
+    """Hidden layers of the actor; empty: the family's."""
     algorithm: str = ""
     """RL algorithm; empty: the family's."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -101,7 +103,7 @@ def train_teacher(
     key = ("teacher", family.name, "base" if index == 0 else gap, index, seed)
     rng = stream(*key)
     edges, dim = len(family.edges), len(family.dynamics.state_names)
-    network = network_of(family)
+    network = network_of(family, settings.hidden)
     scaling = edge_scaling(family)
     names = tuple(edge.name for edge in family.edges)
     if previous is not None:
@@ -185,11 +187,11 @@ def _check_kin(previous: Teacher, names: tuple[str, ...], network: Network, scal
         )
 
 
-def network_of(family: Family) -> Network:
-    """The actor's shape for a family."""
+def network_of(family: Family, hidden: Sequence[int] = ()) -> Network:
+    """The actor's shape for a family; with other hidden layers if some are named."""
     return Network(
         len(family.dynamics.state_names),
-        tuple(family.network.hidden),
+        tuple(hidden or family.network.hidden),
         len(family.dynamics.action_names),
         family.network.activation,
     )

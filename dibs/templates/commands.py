@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             select(family, data, network, teachers[0].scaling, settings, rng, progress) if settings.select else None
         )
         result = fit(data, network, settings, rng, progress, choice.priors if choice else None)
-        if choice is not None:
+        if choice is not None and any(choice.chosen):
             plain = fit(data, network, settings, rng, progress)
             result, kept = better(family, data, network, teachers[0].scaling, (plain, result), rng)
             choice.chosen[:] = [c * k for c, k in zip(choice.chosen, kept, strict=True)]
