@@ -25,6 +25,8 @@ include: "workflow/rules/baselines.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/ablations.smk"
+include: "workflow/rules/sweeps.smk"
 include: "workflow/rules/documentation.smk"
 
 
@@ -58,6 +60,16 @@ rule figures:
     input:
         FIGURES,
         EVALUATIONS,
+
+
+rule ablations:
+    input:
+        lambda w: summaries("ablations"),
+
+
+rule sweeps:
+    input:
+        lambda w: summaries("sweeps"),
 
 
 rule evaluations:

@@ -17,9 +17,17 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from dibs.baselines.registry import BASELINES, trainable
@@ -109,10 +117,66 @@ class Templates(FitSettings):
     """Settings that differ by method (dibs, dibs-plus); they win over those by family."""
 
 
+_MODEL = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+_Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+
+
+class Study(BaseModel):
+    """What an ablation or a sweep measures; what it does not name is as in the config."""
+
+    model_config = _MODEL
+
+    question: str = ""
+    """What it is to answer."""
+    benchmarks: list[str]
+    """What is evaluated, as in the config."""
+    gaps: list[int] | None = None
+    """Spacings of the training indices; null: the config's."""
+    seeds: Seeds | None = None
+    """How many seeds, or a list of them; null: the config's."""
+    methods: list[str] = ["dibs"]
+    """What is compared."""
+
+
+class Variant(BaseModel):
+    """Where a variant differs from the config."""
+
+    model_config = _MODEL
+
+    label: str = ""
+    """How tables and figures call it; empty: its name."""
+    teachers: Annotated[Overrides, _Like(Teachers)] = {}
+    """Settings of Stage I that differ."""
+    datasets: Annotated[Overrides, _Like(Datasets)] = {}
+    """Settings of the datasets that differ."""
+    templates: Annotated[Overrides, _Like(Templates)] = {}
+    """Settings of Stage II that differ."""
+    baselines: dict[str, Overrides] = {}
+    """Settings of baselines that differ, by method."""
+
+
+class Ablation(Study):
+    """Variants of the config beside each other."""
+
+    variants: dict[_Name, Variant]
+    """The variants by name; the first is what the others are compared with."""
+    figures: list[str] = []
+    """Figures made from each variant, besides the ablation's own."""
+
+
+class Sweep(Study):
+    """Settings over a grid, measured on training indices only."""
+
+    grid: dict[str, list[Any]]
+    """Values by setting, such as `teachers.cross_index`; all combinations are measured."""
+    rule: Literal["largest-harmless", "best-training", "smallest-sufficient"]
+    """How the value is chosen (docs/choices.md)."""
+
+
 class Config(BaseModel):
     """Everything that decides what the workflow makes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, title="DIBS config")
+    model_config = ConfigDict(**_MODEL, title="DIBS config")
 
     results: str = "results"
     """Root of everything that is written."""
@@ -135,6 +199,10 @@ class Config(BaseModel):
     """Settings of the methods compared with, by method."""
     evaluation: EvaluationSettings = EvaluationSettings()
     """How every method is measured."""
+    ablations: dict[_Name, Ablation] = {}
+    """Ablations by name, made by `snakemake ablations`."""
+    sweeps: dict[_Name, Sweep] = {}
+    """Sweeps by name, made by `snakemake sweeps`."""
 
     # --- what it stands for --------------------------------------------------------------------------
 
@@ -322,11 +390,44 @@ def _told(error: ErrorDetails) -> str:
 
 def _keys(location: Location) -> list[str]:
     """The keys that may stand at a location."""
-    if not location:
-        return list(Config.model_fields)
+    match location:
+        case ():
+            return list(Config.model_fields)
+        case ("ablations", _):
+            return list(Ablation.model_fields)
+        case ("sweeps", _):
+            return list(Sweep.model_fields)
+        case ("ablations", _, "variants", _):
+            return list(Variant.model_fields)
+        case ("ablations", _, "variants", _, *inner):
+            return _keys(tuple(inner))
     section = type(getattr(Config(), str(location[0])))
     kind = section if len(location) == 1 else section.__mro__[1]  # overrides have the stage's own settings
     return [f.name for f in dataclasses.fields(kind)]
+
+
+# --- variants --------------------------------------------------------------------------------------------
+
+
+def variant_config(config: Config, study: Study, variant: str | Mapping[str, Any], results: str) -> Config:
+    """The config of one variant of an ablation (by its name) or one point of a sweep, with a root of its own."""
+    return Config.model_validate({**_variant(config, study, variant), "results": results})
+
+
+def _variant(config: Config, study: Study, variant: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The config with what the study and its variant say instead."""
+    below = config.model_dump(exclude={"ablations", "sweeps"})
+    named: dict[str, Any] = {"benchmarks": study.benchmarks, "methods": study.methods}
+    named |= {key: value for key in ("gaps", "seeds") if (value := getattr(study, key)) is not None}
+    if isinstance(variant, str):
+        assert isinstance(study, Ablation)
+        own = {key: getattr(study.variants[variant], key) for key in Variant.model_fields if key != "label"}
+    else:
+        own = {"evaluation": {"unseen": False, "beyond": False}}
+        for key, value in variant.items():
+            section, _, setting = key.partition(".")
+            own.setdefault(section, {})[setting] = value
+    return _merge(below, {**named, **own})
 
 
 # --- combinations that cannot be -------------------------------------------------------------------------
@@ -334,6 +435,13 @@ def _keys(location: Location) -> list[str]:
 
 def _impossible(config: Config) -> Iterator[tuple[str, str]]:
     """(key, what is wrong) for everything that has the right type but cannot be."""
+    own = list(_own_problems(config))
+    yield from own
+    yield from _study_problems(config, set(own))
+
+
+def _own_problems(config: Config) -> Iterator[tuple[str, str]]:
+    """The same without ablations and sweeps."""
     yield from _seeds_and_root(config)
     found: list[Benchmark] = []
     for entry in config.benchmarks:
@@ -429,6 +537,53 @@ def _stage_problems(config: Config, chosen: Mapping[str, Family]) -> Iterator[tu
     if config.teachers.options:
         for algorithm in sorted({config.teachers.algorithm or f.teacher for f in chosen.values()}):
             yield from _options("teachers.options", algorithm, config.teachers.options)
+
+
+def _study_problems(config: Config, told: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """What is wrong with ablations and sweeps beyond what was told: each variant must be a config by itself."""
+    for name, ablation in config.ablations.items():
+        if not ablation.variants:
+            yield f"ablations.{name}.variants", "at least one is needed"
+        for key in ablation.variants:
+            yield from _variant_problems(config, told, f"ablations.{name}", f".variants.{key}", ablation, key)
+    for name, sweep in config.sweeps.items():
+        wrong = [key for key, values in sweep.grid.items() if not values or not _is_setting(key)]
+        for key in wrong:
+            yield f"sweeps.{name}.grid.{key}", "expected a setting such as teachers.cross_index, and a list of values"
+        twice = [name for name, keys in _several((k.partition(".")[2], k) for k in sweep.grid)]
+        for setting in twice:
+            yield f"sweeps.{name}.grid", f"'{setting}' of two stages cannot be swept together"
+        if not wrong:  # one value at a time: the product may be long
+            first = {key: values[0] for key, values in sweep.grid.items()}
+            points = [{**first, key: value} for key, values in sweep.grid.items() for value in values]
+            for point in points:
+                yield from _variant_problems(config, told, f"sweeps.{name}", ".grid", sweep, point)
+
+
+def _variant_problems(
+    config: Config,
+    told: set[tuple[str, str]],
+    where: str,
+    part: str,
+    study: Study,
+    variant: str | Mapping[str, Any],
+) -> Iterator[tuple[str, str]]:
+    own, wrong = _parse(_variant(config, study, variant))
+    for key, text in [*(_halves(problem) for problem in wrong), *_own_problems(own)]:
+        if (key, text) not in told:
+            of_study = key.partition(".")[0] in Study.model_fields
+            yield f"{where}.{key}" if of_study else f"{where}{part}.{key}", text
+
+
+def _halves(problem: str) -> tuple[str, str]:
+    key, _, text = problem.partition(": ")
+    return key, text
+
+
+def _is_setting(key: str) -> bool:
+    section, _, name = key.partition(".")
+    stages = {"teachers": TeacherSettings, "datasets": DatasetSettings, "templates": FitSettings}
+    return section in stages and name in [f.name for f in dataclasses.fields(stages[section])]
 
 
 def _options(key: str, algorithm: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -27,10 +27,24 @@ class Layout:
         return "base" if str(index) == "0" else f"gap{gap}"
 
     def teacher(self, family: str, gap: int | str, index: int | str, seed: int | str) -> Path:
-        return (self.teachers or self.root) / "teachers" / family / self.split(gap, index) / f"seed{seed}" / f"{index}.safetensors"
+        return (
+            (self.teachers or self.root)
+            / "teachers"
+            / family
+            / self.split(gap, index)
+            / f"seed{seed}"
+            / f"{index}.safetensors"
+        )
 
     def dataset(self, family: str, gap: int | str, index: int | str, seed: int | str) -> Path:
-        return (self.datasets or self.root) / "datasets" / family / self.split(gap, index) / f"seed{seed}" / f"{index}.parquet"
+        return (
+            (self.datasets or self.root)
+            / "datasets"
+            / family
+            / self.split(gap, index)
+            / f"seed{seed}"
+            / f"{index}.parquet"
+        )
 
     def template(self, method: str, family: str, gap: int | str, seed: int | str) -> Path:
         folder = "templates" if method == "dibs" else f"templates-{method.removeprefix('dibs-')}"
@@ -62,6 +76,16 @@ def metrics(artefact: Path) -> Path:
 def timing(artefact: Path) -> Path:
     """Seconds taken, kept apart from the metrics so that equal runs give equal bytes."""
     return artefact.with_suffix(".timing.json")
+
+
+def teacher_files(weights: Path) -> dict[str, str]:
+    """All files of a teacher by kind."""
+    return {
+        "weights": str(weights),
+        "buffers": str(buffers(weights)),
+        "metrics": str(metrics(weights)),
+        "timing": str(timing(weights)),
+    }
 
 
 def previous_index(family: Family, gap: int, index: int) -> int | None:

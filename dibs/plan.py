@@ -15,13 +15,13 @@ from pathlib import Path
 
 from dibs.arguments import family_digest
 from dibs.baselines.registry import BASELINES
-from dibs.config import TEMPLATE_METHODS, Benchmark, Config, difference
+from dibs.config import PAPER, TEMPLATE_METHODS, Benchmark, Config, difference, find_benchmarks
 from dibs.datasets.build import DatasetSettings
 from dibs.errors import unknown
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.evaluation.methods import Case, get_method
 from dibs.families import Family
-from dibs.paths import Layout, buffers, metrics, previous_index, timing
+from dibs.paths import Layout, previous_index, teacher_files
 from dibs.provenance import code_digest, digest
 from dibs.settings import parse_settings
 from dibs.teachers.train import TeacherSettings
@@ -35,6 +35,7 @@ CODE = {
     "templates": TEMPLATE_CODE,
     "tables": ("dibs.analysis.tables", "dibs.analysis.collect"),
     "figures": ("dibs.analysis.figures", "dibs.analysis.collect"),
+    "studies": tuple(f"dibs.analysis.{name}" for name in ("ablations", "sweeps", "study_figures")),
 }
 """Entry modules whose digest the artefacts of a stage carry; a test compares with what the commands write."""
 
@@ -118,9 +119,11 @@ def stages(stage: str, method: str = "") -> list[tuple[str, str]]:
 class Plan:
     """The artefacts of one config; one lives as long as the process, so its methods may be cached."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, places: Layout | None = None, also: Iterable[Benchmark] = ()) -> None:
+        """The plan of a config; `places` if some of it is another run's, `also` for what may be asked for besides."""
         self.config = config
-        self.places = Layout(Path(config.results))
+        self.places = places or Layout(Path(config.results))
+        self._also = tuple(also)
 
     # --- what there is -------------------------------------------------------------------------------
 
@@ -147,30 +150,45 @@ class Plan:
 
     # --- families and benchmarks ---------------------------------------------------------------------
 
+    @cached_property
+    def _known(self) -> dict[str, Benchmark]:
+        """The benchmarks of the config, and others that may be asked for by name."""
+        paper = (b for entry in PAPER for b in find_benchmarks(entry))
+        return {b.id: b for b in (*paper, *self._also)} | self.config.chosen
+
+    @cached_property
+    def _families(self) -> dict[str, Benchmark]:
+        """The last benchmark of each family."""
+        return {b.family.name: b for b in (*self._known.values(), *self.config.chosen.values())}
+
     def family(self, name: str) -> Family:
-        """A family of the config by its name."""
-        if name not in self.config.families:
-            raise unknown("family of this config", name, self.config.families)
-        return self.config.families[name]
+        """A family by its name."""
+        if name not in self._families:
+            raise unknown("family", name, self._families)
+        return self._families[name].family
 
     def family_source(self, name: str) -> str:
         """How the command line is told of the family: its name, or its file."""
-        return next(b.family_source for b in self.config.chosen.values() if b.family.name == name)
+        return self._families[name].family_source
 
     def benchmark(self, name: str) -> Benchmark:
         """A benchmark by its id; by its family's name, the last one of that family."""
-        if name in self.config.chosen:
-            return self.config.chosen[name]
-        of_family = [b for b in self.config.chosen.values() if b.family.name == name]
-        if not of_family:
-            raise unknown("benchmark of this config", name, self.config.chosen)
-        return of_family[-1]
+        found = self._known.get(name) or self._families.get(name)
+        if found is None:
+            raise unknown("benchmark", name, self._known)
+        return found
 
     # --- files ---------------------------------------------------------------------------------------
 
     def teacher(self, family: str, gap: int | str, index: int | str, seed: int | str) -> dict[str, str]:
         """The files of a teacher."""
-        return _teacher_files(self.places.teacher(family, gap, index, seed))
+        return teacher_files(self.places.teacher(family, gap, index, seed))
+
+    @property
+    def where(self) -> list[str]:
+        """How the commands are told of the places."""
+        roots = {"--results": self.places.root, "--teachers": self.places.teachers, "--datasets": self.places.datasets}
+        return [text for option, root in roots.items() if root is not None for text in (option, str(root))]
 
     def previous_teacher(self, family: str, gap: int | str, index: int | str, seed: int | str) -> str:
         """Weights of the teacher at the training index before."""
@@ -292,14 +310,14 @@ class Plan:
 
     def table_depends(self) -> str:
         """The same for a table."""
-        return self._drawn_from("tables", list(self.config.chosen))
+        return self.drawn_from("tables", list(self.config.chosen))
 
     def figure_depends(self, name: str) -> str:
         """The same for a figure."""
         families = dict.fromkeys(self.benchmark(b).family.name for b in self._benchmarks_in(name))
         match FIGURES[name].of:
             case "evaluations":
-                return self._drawn_from("figures", self._benchmarks_in(name))
+                return self.drawn_from("figures", self._benchmarks_in(name))
             case "nothing":
                 return f"figures {self.code('figures')}"
             case "teachers":
@@ -310,7 +328,8 @@ class Plan:
                 made = [self.depends("templates", family, self.shown_method) for family in families]
         return f"figures {self.code('figures')}, made from {digest(made)}"
 
-    def _drawn_from(self, stage: str, benchmarks: list[str]) -> str:
+    def drawn_from(self, stage: str, benchmarks: list[str]) -> str:
+        """The same for what is made from all evaluations of some benchmarks."""
         families = {self.benchmark(b).family.name for b in benchmarks}
         evaluations = sorted(self.depends("evaluations", f, m) for f in families for m in set(self.config.methods))
         return f"{stage} {self.code(stage)}, evaluations {digest(evaluations)}"
@@ -389,12 +408,3 @@ def middle_gap(gaps: Iterable[int]) -> int:
     """The middle one by |Train|, the denser of two: what a figure of one split shows."""
     by_train = sorted(gaps, reverse=True)
     return by_train[len(by_train) // 2]
-
-
-def _teacher_files(weights: Path) -> dict[str, str]:
-    return {
-        "weights": str(weights),
-        "buffers": str(buffers(weights)),
-        "metrics": str(metrics(weights)),
-        "timing": str(timing(weights)),
-    }

@@ -11,7 +11,7 @@ states alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
@@ -89,6 +89,19 @@ class Outcome(NamedTuple):
     lengths: npt.NDArray[np.intp]  # (..., tasks, rollouts): states up to and including the last one
 
 
+class TaskSettings(Protocol):
+    """What the settings of a method say about its task."""
+
+    @property
+    def observe_stage(self) -> bool: ...
+    @property
+    def reward(self) -> RewardKind: ...
+    @property
+    def bonus(self) -> float: ...
+    @property
+    def depth(self) -> float: ...
+
+
 @dataclass(frozen=True, eq=False)
 class FlatTask:
     """One specification, grounded at several indices."""
@@ -104,6 +117,19 @@ class FlatTask:
     """Reward for every stage completed."""
     depth: float = 0.0
     """A target counts as reached this deep inside: 0 as the specification says, more to aim at the middle."""
+
+    @classmethod
+    def of(cls, family: Family, text: str, indices: Sequence[int], settings: TaskSettings) -> FlatTask:
+        """The task as a method's settings have it; a negative depth stands for the family's."""
+        depth = family.reward.depth if settings.depth < 0 else settings.depth
+        return cls(family, text, tuple(indices), settings.observe_stage, settings.reward, settings.bonus, depth)
+
+    def some(self, count: int, rng: np.random.Generator) -> FlatTask:
+        """The same at so many of its indices, drawn at random; at all of them if there are no more."""
+        if self.tasks <= count:
+            return self
+        drawn = np.sort(rng.choice(self.indices, count, replace=False))
+        return replace(self, indices=tuple(int(i) for i in drawn))
 
     # --- shape ---------------------------------------------------------------------------------------
 

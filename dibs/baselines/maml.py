@@ -283,17 +283,13 @@ class Learner:
 def train(run: Run, settings: Settings) -> Trained:
     """Meta-train on the training indices of a benchmark."""
     rng = stream("maml", run.benchmark, run.gap, run.seed)
-    task = _task(run.family, run.text, run.train, settings)
+    task = FlatTask.of(run.family, run.text, run.train, settings)
     measured = replace(task, depth=0.0)
     learner = Learner(task, settings, rng)
     watch = Watch(settings.converged, settings.patience)
     steps, iteration, converged, diverged = 0, 0, False, False
     while steps < settings.steps and not converged and not diverged:
-        chosen = task
-        if task.tasks > settings.tasks:
-            drawn = np.sort(rng.choice(task.indices, settings.tasks, replace=False))
-            chosen = _task(run.family, run.text, tuple(int(i) for i in drawn), settings)
-        steps += sum(episodes.steps for episodes in learner.iterate(chosen))
+        steps += sum(episodes.steps for episodes in learner.iterate(task.some(settings.tasks, rng)))
         iteration += 1
         diverged = not finite({"theta": learner.theta})
         if not diverged and (iteration % settings.check_every == 0 or steps >= settings.steps):
@@ -319,11 +315,6 @@ def _check(learner: Learner, task: Task, measured: Task) -> tuple[list[Bools], i
     return [episodes.success for episodes in tested], met.steps + sum(episodes.steps for episodes in tested)
 
 
-def _task(family: Family, text: str, indices: Sequence[int], settings: Settings) -> FlatTask:
-    depth = family.reward.depth if settings.depth < 0 else settings.depth
-    return FlatTask(family, text, tuple(indices), settings.observe_stage, settings.reward, settings.bonus, depth)
-
-
 # --- measuring -------------------------------------------------------------------------------------------
 
 
@@ -347,7 +338,7 @@ def count_adapted(
     adapted = {}
     for index in indices:  # one by one, so that no index depends on its neighbours
         rng = stream("maml", "adaptation", family.name, index, seed)
-        adapted[index] = explore(network, theta, _task(family, text, (index,), own), own, rng)[2][0]
+        adapted[index] = explore(network, theta, FlatTask.of(family, text, (index,), own), own, rng)[2][0]
     return evaluate_flat(family, text, Acting(network, adapted), indices, settings, seed, own.observe_stage)
 
 

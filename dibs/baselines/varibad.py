@@ -480,17 +480,13 @@ def _discounted(episodes: Episodes, gamma: float) -> Array:
 def train(run: Run, settings: Settings) -> Trained:
     """Train encoder, decoder and policy on the training indices of a benchmark."""
     rng = stream("varibad", run.benchmark, run.gap, run.seed)
-    task = _task(run.family, run.text, run.train, settings)
+    task = FlatTask.of(run.family, run.text, run.train, settings)
     measured = replace(task, depth=0.0)
     learner = Learner(task, settings, rng)
     watch = Watch(settings.converged, settings.patience)
     steps, iteration, converged, diverged = 0, 0, False, False
     while steps < settings.steps and not converged and not diverged:
-        chosen = task
-        if task.tasks > settings.tasks:
-            drawn = np.sort(rng.choice(task.indices, settings.tasks, replace=False))
-            chosen = _task(run.family, run.text, tuple(int(i) for i in drawn), settings)
-        steps += learner.iterate(chosen).steps
+        steps += learner.iterate(task.some(settings.tasks, rng)).steps
         iteration += 1
         diverged = not finite(learner.parameters)
         if not diverged and (iteration % settings.check_every == 0 or steps >= settings.steps):
@@ -506,11 +502,6 @@ def train(run: Run, settings: Settings) -> Trained:
         steps=steps,
         metrics={"iterations": iteration, **watch.metrics(converged, diverged)},
     )
-
-
-def _task(family: Family, text: str, indices: Sequence[int], settings: Settings) -> FlatTask:
-    depth = family.reward.depth if settings.depth < 0 else settings.depth
-    return FlatTask(family, text, tuple(indices), settings.observe_stage, settings.reward, settings.bonus, depth)
 
 
 # --- measuring -------------------------------------------------------------------------------------------

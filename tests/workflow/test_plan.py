@@ -13,6 +13,7 @@ import yaml
 from dibs.config import load_config
 from dibs.errors import DibsError
 from dibs.plan import FIGURES, TABLES, Plan, middle_gap
+from dibs.variants import Variants
 
 from .conftest import ROOT, Clone, job_counts
 
@@ -150,8 +151,8 @@ def test_nothing_is_trained_for_a_figure_only(monkeypatch):
 
 def test_the_branched_template_is_shown_beside_the_single_one(monkeypatch):
     monkeypatch.chdir(ROOT)
-    plan = Plan(load_config("config.yaml", "config/ablations/branched.yaml"))
-    root = "results/ablations/branched"
+    root = "results/ablations/branching/independent"
+    plan = Variants(load_config("config.yaml"))[root]
     assert f"{root}/figures/branching.png" in plan.figures
     assert plan.figure_inputs("branching") == [
         f"{root}/{folder}/car2d-switch/gap4/seed{seed}.safetensors"
@@ -171,8 +172,8 @@ def test_the_branched_template_is_shown_beside_the_single_one(monkeypatch):
     [
         (lambda plan: plan.figure_inputs("scalability_k6"), "unknown figure 'scalability_k6'. Did you mean"),
         (lambda plan: plan.table_inputs("relativ"), "unknown table 'relativ'. Did you mean 'relative'"),
-        (lambda plan: plan.artefact("dibs", "car2d-reach-k9", 5, 0), "unknown benchmark of this config"),
-        (lambda plan: plan.teachers("car2d-rech", 5, 0), "unknown family of this config 'car2d-rech'. Did you mean"),
+        (lambda plan: plan.artefact("dibs", "car2d-reach-k9", 5, 0), "unknown benchmark 'car2d-reach-k9'"),
+        (lambda plan: plan.teachers("car2d-rech", 5, 0), "unknown family 'car2d-rech'. Did you mean"),
     ],
 )
 def test_what_is_not_in_the_config_is_told(ask, text, monkeypatch):

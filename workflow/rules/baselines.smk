@@ -4,7 +4,7 @@
 
 rule baseline:
     input:
-        quick(lambda w: PLAN.baseline_inputs(w.method, w.benchmark, w.gap, w.seed)),
+        quick(lambda w: PLANS[w.root].baseline_inputs(w.method, w.benchmark, w.gap, w.seed)),
     output:
         **with_metrics(PLACES.baseline("{method}", "{benchmark}", "{gap}", "{seed}")),
     log:
@@ -18,12 +18,14 @@ rule baseline:
         mem_mb=growing(3000),
         runtime=growing(120),
     params:
-        benchmark=quick(lambda w: PLAN.benchmark(w.benchmark).source),
-        settings=quick(lambda w: PLAN.baseline_settings(w.method)),
-        depends=quick(lambda w: PLAN.depends("baselines", PLAN.benchmark(w.benchmark).family.name, w.method)),
-        results=PLACES.root,
+        benchmark=quick(lambda w: PLANS[w.root].benchmark(w.benchmark).source),
+        settings=quick(lambda w: PLANS[w.root].baseline_settings(w.method)),
+        depends=quick(
+            lambda w: PLANS[w.root].depends("baselines", PLANS[w.root].benchmark(w.benchmark).family.name, w.method)
+        ),
+        places=quick(lambda w: PLANS[w.root].where),
     message:
         "baseline {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
     shell:
         "dibs baseline {wildcards.method} {params.benchmark:q} --gap {wildcards.gap} --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

@@ -2,19 +2,24 @@
 
 import gc
 import inspect
+import re
 import shlex
+from functools import cache
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
+from snakemake.utils import Paramspace
 
 from dibs.config import TEMPLATE_METHODS, parse_config
 from dibs.errors import DibsError
-from dibs.paths import metrics, timing
-from dibs.plan import Plan
+from dibs.paths import Layout, metrics, teacher_files, timing
+from dibs.variants import ROOT, Variants, columns, files, points
 
+# Plans by root of results: the config's own, and those of its ablations' and sweeps' variants. All rules are written for
+# any of them.
 try:
-    PLAN = Plan(
+    PLANS = Variants(
         parse_config(
             config,
             " + ".join(["config.yaml", *map(os.path.relpath, workflow.overwrite_configfiles)]),
@@ -27,7 +32,8 @@ except DibsError as error:
 # as Python does by default takes an eighth of the time.
 gc.set_threshold(100_000, 50, 100)
 
-PLACES = PLAN.places
+PLAN = PLANS.main
+PLACES = Layout(Path("{root}"))
 LOGS = PLACES.root / "logs"
 TIMES = PLACES.root / "times"
 
@@ -45,6 +51,7 @@ shell.prefix(
 
 
 wildcard_constraints:
+    root=re.escape(PLAN.config.results) + ROOT,
     family="[a-z0-9]+(-[a-z0-9]+)*",
     benchmark="[a-z0-9]+(-[a-z0-9]+)*",
     method="[a-z0-9]+(-[a-z0-9]+)*",
@@ -52,6 +59,7 @@ wildcard_constraints:
     index=r"[1-9]\d*",
     seed=r"\d+",
     name="[a-z0-9_-]+",
+    study="[a-z0-9-]+",
 
 
 def read_of(teacher):

@@ -3,7 +3,7 @@
 
 rule base_dataset:
     input:
-        **read_of(PLAN.teacher("{family}", "", 0, "{seed}")),
+        unpack(quick(lambda w: read_of(PLANS[w.root].teacher(w.family, "", 0, w.seed)))),
     output:
         PLACES.dataset("{family}", "", 0, "{seed}"),
     log:
@@ -17,21 +17,21 @@ rule base_dataset:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        family=quick(lambda w: PLAN.family_source(w.family)),
-        gap=quick(lambda w: PLAN.family(w.family).last_index),
-        settings=quick(lambda w: PLAN.dataset_settings(w.family)),
-        depends=quick(lambda w: PLAN.depends("datasets", w.family)),
-        results=PLACES.root,
+        family=quick(lambda w: PLANS[w.root].family_source(w.family)),
+        gap=quick(lambda w: PLANS[w.root].family(w.family).last_index),
+        settings=quick(lambda w: PLANS[w.root].dataset_settings(w.family)),
+        depends=quick(lambda w: PLANS[w.root].depends("datasets", w.family)),
+        places=quick(lambda w: PLANS[w.root].where),
     message:
         "dataset of {wildcards.family}, index 0, seed {wildcards.seed}"
     shell:
         "dibs dataset {params.family:q} --gap {params.gap} --index 0 --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
 
 
 rule dataset:
     input:
-        **read_of(PLAN.teacher("{family}", "{gap}", "{index}", "{seed}")),
+        unpack(quick(lambda w: read_of(PLANS[w.root].teacher(w.family, w.gap, w.index, w.seed)))),
     output:
         PLACES.dataset("{family}", "{gap}", "{index}", "{seed}"),
     log:
@@ -45,12 +45,12 @@ rule dataset:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        family=quick(lambda w: PLAN.family_source(w.family)),
-        settings=quick(lambda w: PLAN.dataset_settings(w.family)),
-        depends=quick(lambda w: PLAN.depends("datasets", w.family)),
-        results=PLACES.root,
+        family=quick(lambda w: PLANS[w.root].family_source(w.family)),
+        settings=quick(lambda w: PLANS[w.root].dataset_settings(w.family)),
+        depends=quick(lambda w: PLANS[w.root].depends("datasets", w.family)),
+        places=quick(lambda w: PLANS[w.root].where),
     message:
         "dataset of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:
         "dibs dataset {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

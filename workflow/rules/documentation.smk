@@ -9,7 +9,7 @@ rule rulegraph:
         svg="docs/rulegraph.svg",
         png="docs/rulegraph.png",
     log:
-        LOGS / "rulegraph.log",
+        f"{PLAN.config.results}/logs/rulegraph.log",
     localrule: True
     conda:
         "../../environment.yml"

@@ -3,7 +3,7 @@
 
 rule evaluation:
     input:
-        quick(lambda w: PLAN.artefact(w.method, w.benchmark, w.gap, w.seed)),
+        quick(lambda w: PLANS[w.root].artefact(w.method, w.benchmark, w.gap, w.seed)),
     output:
         PLACES.evaluation("{method}", "{benchmark}", "{gap}", "{seed}"),
     log:
@@ -17,24 +17,26 @@ rule evaluation:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        benchmark=quick(lambda w: PLAN.benchmark(w.benchmark).source),
-        settings=PLAN.evaluation_settings,
-        depends=quick(lambda w: PLAN.depends("evaluations", PLAN.benchmark(w.benchmark).family.name, w.method)),
-        results=PLACES.root,
+        benchmark=quick(lambda w: PLANS[w.root].benchmark(w.benchmark).source),
+        settings=quick(lambda w: PLANS[w.root].evaluation_settings),
+        depends=quick(
+            lambda w: PLANS[w.root].depends("evaluations", PLANS[w.root].benchmark(w.benchmark).family.name, w.method)
+        ),
+        places=quick(lambda w: PLANS[w.root].where),
     message:
         "evaluation of {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
     shell:
         "dibs evaluate {params.benchmark:q} --method {wildcards.method} --gap {wildcards.gap} --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
 
 
 # What tables and figures are told instead of thousands of paths: a benchmark's evaluations, a path a line, with
 # their checksums, so that the list changes when one of them does.
 rule evaluation_list:
     input:
-        quick(lambda w: PLAN.evaluations_of(w.benchmark)),
+        quick(lambda w: PLANS[w.root].evaluations_of(w.benchmark)),
     output:
-        PLAN.evaluation_list("{benchmark}"),
+        str(PLACES.root / "inputs/{benchmark}.txt"),
     log:
         LOGS / "inputs/{benchmark}.log",
     localrule: True

@@ -3,7 +3,7 @@
 
 rule figure:
     input:
-        lambda w: PLAN.figure_inputs(w.name),
+        lambda w: PLANS[w.root].figure_inputs(w.name),
     output:
         pdf=PLACES.figure("{name}.pdf"),
         png=report(
@@ -22,7 +22,7 @@ rule figure:
         runtime=growing(20),
     params:
         inputs=lambda w, input: ["--inputs", *input] if input else [],
-        depends=lambda w: PLAN.figure_depends(w.name),
+        depends=lambda w: PLANS[w.root].figure_depends(w.name),
     message:
         "figure {wildcards.name}"
     shell:

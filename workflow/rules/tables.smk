@@ -3,7 +3,7 @@
 
 rule table:
     input:
-        lambda w: PLAN.table_inputs(w.name),
+        lambda w: PLANS[w.root].table_inputs(w.name),
     output:
         csv=report(
             PLACES.table("{name}.csv"),
@@ -22,7 +22,7 @@ rule table:
         mem_mb=growing(2000),
         runtime=growing(20),
     params:
-        depends=PLAN.table_depends(),
+        depends=lambda w: PLANS[w.root].table_depends(),
     message:
         "table {wildcards.name}"
     shell:

@@ -3,7 +3,7 @@
 
 rule base_teacher:
     output:
-        **PLAN.teacher("{family}", "", 0, "{seed}"),
+        **teacher_files(PLACES.teacher("{family}", "", 0, "{seed}")),
     log:
         LOGS / "teachers/{family}/base/seed{seed}/0.log",
     benchmark:
@@ -15,23 +15,23 @@ rule base_teacher:
         mem_mb=growing(2000),
         runtime=growing(60),
     params:
-        family=quick(lambda w: PLAN.family_source(w.family)),
-        gap=quick(lambda w: PLAN.family(w.family).last_index),
-        settings=quick(lambda w: PLAN.teacher_settings(w.family)),
-        depends=quick(lambda w: PLAN.depends("teachers", w.family)),
-        results=PLACES.root,
+        family=quick(lambda w: PLANS[w.root].family_source(w.family)),
+        gap=quick(lambda w: PLANS[w.root].family(w.family).last_index),
+        settings=quick(lambda w: PLANS[w.root].teacher_settings(w.family)),
+        depends=quick(lambda w: PLANS[w.root].depends("teachers", w.family)),
+        places=quick(lambda w: PLANS[w.root].where),
     message:
         "teacher of {wildcards.family}, index 0, seed {wildcards.seed}"
     shell:
         "dibs teacher {params.family:q} --gap {params.gap} --index 0 --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
 
 
 rule teacher:
     input:
-        quick(lambda w: PLAN.previous_teacher(w.family, w.gap, w.index, w.seed)),
+        quick(lambda w: PLANS[w.root].previous_teacher(w.family, w.gap, w.index, w.seed)),
     output:
-        **PLAN.teacher("{family}", "{gap}", "{index}", "{seed}"),
+        **teacher_files(PLACES.teacher("{family}", "{gap}", "{index}", "{seed}")),
     log:
         LOGS / "teachers/{family}/gap{gap}/seed{seed}/{index}.log",
     benchmark:
@@ -45,13 +45,13 @@ rule teacher:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        family=quick(lambda w: PLAN.family_source(w.family)),
-        settings=quick(lambda w: PLAN.teacher_settings(w.family)),
-        depends=quick(lambda w: PLAN.depends("teachers", w.family)),
-        results=PLACES.root,
+        family=quick(lambda w: PLANS[w.root].family_source(w.family)),
+        settings=quick(lambda w: PLANS[w.root].teacher_settings(w.family)),
+        depends=quick(lambda w: PLANS[w.root].depends("teachers", w.family)),
+        places=quick(lambda w: PLANS[w.root].where),
         resume=RESUME,
     message:
         "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:
         "dibs teacher {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
-        " --results {params.results:q} --settings {params.settings:q} {params.resume} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} {params.resume} > {log:q} 2>&1"

@@ -6,8 +6,8 @@ for fitted in TEMPLATE_METHODS:
         name:
             f"template_{fitted.replace('-', '_')}"
         input:
-            teachers=quick(lambda w: PLAN.teachers(w.family, w.gap, w.seed)),
-            datasets=quick(lambda w: PLAN.datasets(w.family, w.gap, w.seed)),
+            teachers=quick(lambda w: PLANS[w.root].teachers(w.family, w.gap, w.seed)),
+            datasets=quick(lambda w: PLANS[w.root].datasets(w.family, w.gap, w.seed)),
         output:
             **with_metrics(PLACES.template(fitted, "{family}", "{gap}", "{seed}")),
         log:
@@ -21,13 +21,13 @@ for fitted in TEMPLATE_METHODS:
             mem_mb=growing(4000),
             runtime=growing(60),
         params:
-            family=quick(lambda w: PLAN.family_source(w.family)),
+            family=quick(lambda w: PLANS[w.root].family_source(w.family)),
             method=fitted,
-            settings=quick(lambda w, method=fitted: PLAN.template_settings(method, w.family)),
-            depends=quick(lambda w, method=fitted: PLAN.depends("templates", w.family, method)),
-            results=PLACES.root,
+            settings=quick(lambda w, method=fitted: PLANS[w.root].template_settings(method, w.family)),
+            depends=quick(lambda w, method=fitted: PLANS[w.root].depends("templates", w.family, method)),
+            places=quick(lambda w: PLANS[w.root].where),
         message:
             "template {params.method} of {wildcards.family}, gap {wildcards.gap}, seed {wildcards.seed}"
         shell:
             "dibs fit {params.family:q} --method {params.method} --gap {wildcards.gap} --seed {wildcards.seed}"
-            " --results {params.results:q} --settings {params.settings:q} > {log:q} 2>&1"
+            " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

@@ -1,0 +1,20 @@
+"""Write what an ablation or a sweep is made from, with a checksum: the file changes when one of its inputs does."""
+# ruff: noqa: F821 (`snakemake` is put there by Snakemake)
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from dibs.config import parse_config
+from dibs.variants import Variants
+
+kind = Path(snakemake.output[0]).parts[-3]
+found = hashlib.sha256()
+for file in snakemake.input:
+    found.update(hashlib.sha256(Path(file).read_bytes()).digest())
+study = Variants(parse_config(snakemake.config)).described(kind, snakemake.wildcards.study)
+text = json.dumps({**study, "digest": found.hexdigest()}, indent=1, ensure_ascii=False)
+Path(snakemake.output[0]).write_text(f"{text}\n")
