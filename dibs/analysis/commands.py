@@ -1,4 +1,4 @@
-"""`dibs table`, `dibs figure`, `dibs results`: what the evaluations say."""
+"""`dibs table`, `dibs figure`, `dibs results`, `dibs study`: what the evaluations say."""
 
 from __future__ import annotations
 
@@ -56,6 +56,22 @@ def register(subparsers: Any) -> None:
     )
     _add_inputs(parser, "evaluations")
     parser.set_defaults(run=run_results)
+
+    parser = subparsers.add_parser(
+        "study",
+        help="make the table and figure of an ablation or a sweep",
+        description="Compare the variants of a study, as the workflow lists them in a file. A sweep also says which "
+        "point the paper's rule chooses, from training indices only; as JSON with --output FILE.json.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.json", help="the study")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        nargs="+",
+        metavar="FILE.csv|.md|.tex|.pdf|.png|.json",
+        help="where to write, one file per format (default: the table as Markdown on standard output)",
+    )
+    parser.set_defaults(run=run_study)
 
 
 def _add_inputs(parser: argparse.ArgumentParser, what: str) -> None:
@@ -127,3 +143,41 @@ def run_results(args: argparse.Namespace) -> int:
 
     print(summary(collect(find("evaluation", args.inputs, args.results))))
     return 0
+
+
+def run_study(args: argparse.Namespace) -> int:
+    """Write or print what a study found."""
+    from dibs.analysis import ablations, figures, studies, study_figures, sweeps, tables
+    from dibs.files import write_json
+
+    study = studies.read_study(args.file)
+    for output in args.output or []:
+        _check_study_output(output, study.kind)
+    if study.kind == "sweep":
+        points = sweeps.points(study)
+        choice = sweeps.choose(study, points)
+        table = sweeps.sweep(study, points, choice)
+    else:
+        measured = studies.measure(study)
+        table = ablations.ablation(study, measured)
+    if not args.output:
+        print(tables.to_markdown(table), end="")
+    for output in args.output or []:
+        if output.suffix in tables.FORMATS:
+            tables.write(table, output)
+        elif output.suffix == ".json":
+            write_json(output, sweeps.decision(study, points, choice))
+        elif study.kind == "sweep":
+            figures.save(study_figures.sweep_figure(study, points, choice), output)
+        else:
+            figures.save(study_figures.ablation_figure(study, measured), output)
+        print(output)
+    return 0
+
+
+def _check_study_output(output: Path, kind: str) -> None:
+    from dibs.errors import DibsError
+
+    known = [".csv", ".md", ".tex", ".pdf", ".png", *([".json"] if kind == "sweep" else [])]
+    if output.suffix not in known:
+        raise DibsError(f"{output}: expected, of {kind}s, a name that ends in {', '.join(known)}")
