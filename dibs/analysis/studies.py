@@ -138,7 +138,7 @@ class Measured:
     runs: pd.DataFrame  # one row per evaluation
     edges: pd.DataFrame  # one row per teacher and edge
     losses: pd.DataFrame  # one row per template
-    complete: bool
+    complete: bool  # whether all evaluations are there
 
 
 EDGES = ("family", "gap", "index", "seed", "edge", "success", "drift", "accuracy")
@@ -148,7 +148,9 @@ LOSSES = ("method", "family", "gap", "seed", "loss")
 def measure(study: Study) -> dict[str, Measured]:
     """Read the results of every variant, by name."""
     found = {
-        v.name: Measured(collect(there(v.evaluations)), edges(v.teachers), losses(v.templates), not v.absent)
+        v.name: Measured(
+            collect(there(v.evaluations)), edges(v.teachers), losses(v.templates), _all_there(v.evaluations)
+        )
         for v in study.variants
     }
     if not any(len(one.runs) for one in found.values()):
@@ -160,6 +162,10 @@ def measure(study: Study) -> dict[str, Measured]:
 def there(files: Sequence[Path]) -> list[Path]:
     """Those of the files that exist."""
     return [file for file in files if file.is_file()]
+
+
+def _all_there(files: Sequence[Path]) -> bool:
+    return len(there(files)) == len(files)
 
 
 def edges(files: Sequence[Path]) -> pd.DataFrame:

@@ -69,27 +69,32 @@ def _panels(
     slot_below = max(0.13 * lines + 0.02, 0.2)
     columns = 2 if len(splits) == 4 else min(len(splits), 3)
     chunks = [splits[n : n + columns] for n in range(0, len(splits), columns)]
-    kinds = [
-        (chunk, kind) for chunk in chunks for kind in (0, 1) if kind == 0 or any(_differ(drifts[s]) for s in chunk)
+    with_drift = [any(_differ(drifts[split]) for split in chunk) for chunk in chunks]
+    rows = [
+        (chunk, below) for chunk, drift in zip(chunks, with_drift, strict=True) for below in (False, True)[: 1 + drift]
     ]
-    heights = [0.45 + len(names) * (slot_below if kind else slot) for _, kind in kinds]
+    heights = [0.45 + len(names) * (slot_below if below else slot) for _, below in rows]
     figure = Figure(figsize=(WIDTH, sum(heights) + 0.65), layout="constrained")
-    grid = figure.subplots(len(kinds), columns, squeeze=False, height_ratios=heights)
+    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
     panels: dict[Split, tuple[Axes, Axes | None]] = {}
-    for axes, (chunk, kind) in zip(grid, kinds, strict=True):
-        for number, ax in enumerate(axes):
-            if number >= len(chunk) or (kind and not _differ(drifts[chunk[number]])):
-                ax.set_axis_off()
-                continue
-            ax.set(ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)))
-            first = number == 0 or not axes[0].axison
-            ax.set_yticklabels(names if first else [""] * len(names), linespacing=1.1)
-            ax.tick_params(axis="y", length=0)
-            for edge in range(1, len(names)):
-                ax.axhline(edge - 0.5, color="#DDDDDD", lw=0.5, zorder=0)
-            split = chunk[number]
-            panels[split] = (panels[split][0], ax) if kind else (ax, None)
+    for axes, (chunk, below) in zip(grid, rows, strict=True):
+        for ax in axes:
+            ax.set_axis_off()
+        used = [(split, ax) for split, ax in zip(chunk, axes, strict=False) if not below or _differ(drifts[split])]
+        for number, (split, ax) in enumerate(used):
+            _variant_axis(ax, names if number == 0 else [""] * len(names))
+            panels[split] = (panels[split][0], ax) if below else (ax, None)
     return figure, panels
+
+
+def _variant_axis(ax: Axes, names: Sequence[str]) -> None:
+    """One line per variant, from above."""
+    ax.set_axis_on()
+    ax.set(ylim=(len(names) - 0.5, -0.5), yticks=range(len(names)))
+    ax.set_yticklabels(names, linespacing=1.1)
+    ax.tick_params(axis="y", length=0)
+    for edge in range(1, len(names)):
+        ax.axhline(edge - 0.5, color="#DDDDDD", lw=0.5, zorder=0)
 
 
 def _ratios(ax: Axes, study: Study, measured: Mapping[str, Measured], split: Split, methods: Sequence[str]) -> None:
@@ -103,13 +108,13 @@ def _ratios(ax: Axes, study: Study, measured: Mapping[str, Measured], split: Spl
         if not any(len(runs_of(one, *split, method)) for method in methods):
             ax.text(0.5, place, "not run", **QUIET)
             continue
-        for number, (method, ratio) in enumerate((m, r) for m in methods for r in RATIOS):
-            y = place + (number - (len(RATIOS) * len(methods) - 1) / 2) * step
-            values = runs_of(one, *split, method)[ratio]
-            if values.empty and is_expected(one, *split, method):
-                ax.text(0.02, y, f"{label(method)} not run", **{**QUIET, "ha": "left"})
-                break
-            _spread(ax, values, y, _dot(method, hollow=ratio == "training_ratio"))
+        for number, method in enumerate(methods):
+            runs = runs_of(one, *split, method)
+            top = place - 0.4 + (2 * number + 0.5) * step
+            if runs.empty and is_expected(one, *split, method):
+                ax.text(0.5, top + step / 2, f"{label(method)}: not run", **QUIET)
+            for below, ratio in enumerate(RATIOS):
+                _spread(ax, runs[ratio], top + below * step, _dot(method, hollow=ratio == "training_ratio"))
 
 
 def _spread(ax: Axes, values: Iterable[float], y: float, dot: dict[str, Any]) -> None:

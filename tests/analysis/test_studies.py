@@ -252,7 +252,7 @@ def test_an_ablation_as_read(ablation_file):
     assert text.startswith("**Does cross-index regularisation help?**") and f"*{BENCHMARK}, gap {GAP}*" in text
     line = next(line for line in text.splitlines() if "independent" in line)
     assert "| 2 |" in line and "| 0.50 [0.50, 0.50] | -0.38 [-0.50, -0.25] | 2.0 of 4 | 2 |" in line
-    assert "Some runs are missing" in text
+    assert "Results that are listed but not there: 1." in text
     assert r"$\lambda$\_x = 0.001" in tables.to_latex(table)
 
 
@@ -267,7 +267,8 @@ def test_one_seed_has_no_interval_and_empty_columns_go(tmp_path):
 
 def test_a_variant_without_a_method_has_no_row_of_it(tmp_path):
     both = [evaluation(tmp_path / "a", 0, "110001"), evaluation(tmp_path / "a", 0, "110001", "dibs-plus")]
-    variants = [{"name": "a", "evaluations": both}, {"name": "b", "evaluations": both[:1]}]
+    lost = [str(tmp_path / "teacher.json")]  # a teacher that is missing says nothing about methods
+    variants = [{"name": "a", "evaluations": both}, {"name": "b", "evaluations": both[:1], "teachers": lost}]
     path = written(tmp_path / "s.json", name="s", kind="ablation", question="?", variants=variants)
     assert [(r["method"], r["variant"]) for r in made(path)[2].rows] == [
         ("dibs", "a"),
@@ -298,6 +299,18 @@ def test_the_figure_of_an_ablation(ablation_file):
     assert [t.get_text() for t in above.texts] == ["not run"] and [t.get_text() for t in below.texts] == ["no teachers"]
     drifts = sorted(float(line.get_xdata()[0]) for line in below.lines if line.get_marker() == "s")
     assert drifts == [1.0, 5.0] and len(figure.legends) == 1
+
+
+def test_a_method_that_is_missing_hides_no_other(tmp_path):
+    both = [evaluation(tmp_path / "a", 0, "110001", method) for method in ("dibs", "dibs-plus")]
+    variants = [
+        {"name": "a", "evaluations": both},
+        {"name": "b", "evaluations": [str(tmp_path / "nowhere.parquet"), both[1]]},
+    ]
+    study, measured, _ = made(written(tmp_path / "s.json", name="s", kind="ablation", question="?", variants=variants))
+    (ax,) = study_figures.ablation_figure(study, measured).axes
+    assert [text.get_text() for text in ax.texts] == ["DIBS: not run"]
+    assert [line.get_marker() for line in ax.lines].count("*") == 4 and 0.0 < ax.texts[0].get_position()[1] < 1.0
 
 
 def test_equal_teachers_have_no_panel_of_drift(tmp_path):
@@ -356,7 +369,8 @@ def picked(rule: sweeps.Rule, *rows: dict[str, object]) -> tuple[object, list[bo
         ([(0.01, 0.5, 1.0), (0, 2.0, 1.0), (0.001, 1.0, 1.0)], 0.01, [True, True, True]),
         # Exactly 0.01 below is harmless, more is not.
         ([(0, 2.0, 1.0), (0.001, 1.0, 0.99), (0.01, 0.5, 0.98)], 0.001, [True, True, False]),
-        # As much drift as at 0 is no reduction.
+        # As much drift as at 0 is no reduction, nor is less by rounding.
+        ([(0, 2.0, 1.0), (0.001, 2.0 - 1e-12, 1.0)], 0, [True, False]),
         ([(0, 2.0, 1.0), (0.001, 2.0, 1.0), (0.01, 3.0, 1.0)], 0, [True, False, False]),
         # Better teachers than at 0 are harmless, too.
         ([(0, 2.0, 0.9), (0.001, 1.0, 1.0)], 0.001, [True, True]),
@@ -425,6 +439,7 @@ def test_best_training(rows, chosen, eligible):
     "rows, chosen, eligible",
     [
         ([(50000, 0.95), (500, 0.8), (5000, 0.945)], 5000, [True, False, True]),  # exactly 0.005 below suffices
+        ([(1, 0.895 - 1e-12), (2, 0.9)], 1, [True, True]),  # but for rounding
         ([(1, 0.9), (2, 0.9), (3, 0.9)], 1, [True, True, True]),
         ([(1, 0.8), (2, 0.9)], 2, [False, True]),
         ([(1, None), (2, 0.9)], 2, [False, True]),
