@@ -262,7 +262,8 @@ def _notes(study: Study, frame: pd.DataFrame, choice: Choice) -> list[str]:
     taken = ", ".join(f"{symbol(k)} = {v:g}" for k, v in made["chosen"].items()) or "nothing"
     held = ", ".join(f"{symbol(k)} = {v:g}" for k, v in study.held.items())
     verdict = "which the config holds" if made["agrees"] else f"the config holds {held}"
-    notes = [f"{made['family']}; rule {study.rule}: chosen {taken}; {verdict}. Why: {choice.why}."]
+    where = f" on {made['family']}" if made["family"] else ""
+    notes = [f"Rule {study.rule}{where}: chosen {taken}; {verdict}. Why: {choice.why}."]
     if not frame["held"].any():
         notes.append("The held point is not among those swept.")
     notes.append(
