@@ -29,8 +29,8 @@ from dibs.analysis.studies import (
     there,
 )
 from dibs.analysis.tables import Column, Row, Table
+from dibs.datasets.store import read_acceptance
 from dibs.errors import DibsError
-from dibs.files import read_table
 
 HARMLESS = 0.01
 """How far teachers may fall short of the best ones (or of those at 0) and still count as undegraded."""
@@ -80,28 +80,19 @@ def _training_rate(file: Path) -> float:
     return float(np.mean([rate for role, rate in both if role == "train"]))
 
 
-def acceptance(files: Sequence[Path]) -> tuple[float | None, str]:
-    """Mean over datasets of the share of candidates kept; where they do not say it, of p_conf of what was kept."""
-    kept, trusted = [], []
-    for file in there(files):
-        table, meta = read_table(file, ["p_conf"])
-        confidence = table["p_conf"].to_numpy()
-        trusted.append(float(confidence.mean()) if len(confidence) else 0.0)
-        said = meta.get("acceptance")
-        kept.append(mean(said.values() if isinstance(said, dict) else [said]))
-    if kept and None not in kept:
-        return mean(k for k in kept if k is not None), "kept"
-    return mean(trusted), "p_conf" if trusted else ""
+def acceptance(files: Sequence[Path]) -> float | None:
+    """Mean over datasets and edges of the share of candidates that passed the filter."""
+    said = [read_acceptance(file) for file in there(files)]
+    return mean(share for edges in said if edges for share in edges.values())
 
 
 def _measured(study: Study, variant: Variant) -> Row:
     runs = training_runs(there(variant.evaluations))
     taught, fitted = edges(variant.teachers), losses(variant.templates)
-    accepted, how = acceptance(variant.datasets)
     row: Row = {"name": variant.name, **variant.point}
     row |= {"seeds": int(runs["seed"].nunique()), "success": mean(taught["success"])}
     row |= {"share": share_learned(taught), "drift": mean(taught["drift"]), "accuracy": mean(taught["accuracy"])}
-    row |= {"acceptance": accepted, "acceptance_of": how, "loss": mean(fitted["loss"])}
+    row |= {"acceptance": acceptance(variant.datasets), "loss": mean(fitted["loss"])}
     row |= {"satisfaction": mean(runs["satisfaction"]), "training_ratio": mean(runs["training_ratio"])}
     families = sorted({*runs["family"], *taught["family"], *fitted["family"]})
     row |= {"held": variant.point == study.held, "family": " ".join(families)}
@@ -246,7 +237,6 @@ def sweep(study: Study, frame: pd.DataFrame, choice: Choice) -> Table:
     for at, point, able in zip(frame.index, frame.to_dict("records"), choice.eligible, strict=True):
         row: Row = {"point": point["name"], **{key: v for key, v in point.items() if key in study.keys}}
         row |= {name: _or_none(point[name]) for name in ("seeds", *OPTIONAL) if name not in empty}
-        row |= {"acceptance_of": point["acceptance_of"]} if "acceptance" not in empty else {}
         row |= {"eligible": able, "chosen": at == choice.chosen, "held": point["held"], "missing": point["missing"]}
         rows.append(row)
     values = [_swept(key) for key in study.keys]
@@ -268,10 +258,8 @@ def _notes(study: Study, frame: pd.DataFrame, choice: Choice) -> list[str]:
         notes.append("The held point is not among those swept.")
     notes.append(
         f"All at training indices. Teachers: mean success on an edge, and share of edges with at least {NEAR_PERFECT}. "
-        "Loss: mean over edges and training indices."
+        "Acceptance: share of candidates that pass the filter. Loss: mean over edges and training indices."
     )
-    if "p_conf" in set(frame["acceptance_of"]):
-        notes.append("Acceptance: the datasets do not say which share of candidates was kept; the mean p_conf instead.")
     return notes
 
 

@@ -57,6 +57,8 @@ class Block:
     actions: Array  # (n, m)
     source: Rows  # (n,) index into SOURCES
     confidence: Array  # (n,)
+    acceptance: float = 1.0
+    """Share of the edge's candidates that passed the filter so far."""
 
 
 def build(family: Family, teacher: Teacher, replay: list[Array], settings: DatasetSettings) -> Iterator[Block]:
@@ -71,16 +73,18 @@ def build(family: Family, teacher: Teacher, replay: list[Array], settings: Datas
             continue
         rng = stream("dataset", family.name, gap, teacher.index, teacher.seed, name)
         candidates = _Candidates(family, teacher, e, replay[e], rates / rates.sum(), rng)
-        kept = tried = 0
+        kept = tried = trusted = 0
         while kept < settings.size:
             states, source = candidates.next(min(BLOCK, max(4 * (settings.size - kept), 1024)))
             confidence = teacher.confidence(e, states)
-            good = np.flatnonzero(confidence >= np.float64(settings.threshold))[: settings.size - kept]
+            passed = np.flatnonzero(confidence >= np.float64(settings.threshold))
+            good = passed[: settings.size - kept]
             tried += len(states)
+            trusted += len(passed)
             kept += len(good)
             if len(good):
                 chosen = states[good]
-                yield Block(e, chosen, teacher.act(e, chosen), source[good], confidence[good])
+                yield Block(e, chosen, teacher.act(e, chosen), source[good], confidence[good], trusted / tried)
             if kept < min(settings.size, settings.least_acceptance * tried) and tried >= 20_000:
                 raise DibsError(
                     f"{family.name} index {teacher.index} seed {teacher.seed}, edge {name}: the confidence filter "

@@ -43,7 +43,7 @@ def save_dataset(
         **provenance,
     }
     schema = pa.schema(fields, metadata={KEY: json.dumps(plain(identity), sort_keys=True)})
-    rows = dict.fromkeys(teacher.edges, 0)
+    rows, acceptance = dict.fromkeys(teacher.edges, 0), dict[str, float]()
     with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for block in blocks:
             columns = [
@@ -55,7 +55,23 @@ def save_dataset(
             ]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
             rows[teacher.edges[block.edge]] += len(block.states)
+            acceptance[teacher.edges[block.edge]] = block.acceptance
+        told = {**identity, "acceptance": acceptance}  # known at the end only, in place of what the schema said
+        writer.add_key_value_metadata({KEY: json.dumps(plain(told), sort_keys=True)})
     return rows
+
+
+def read_acceptance(path: str | Path) -> dict[str, float] | None:
+    """Share of candidates that passed the filter, by edge; None if the file does not say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        meta = json.loads((pq.read_metadata(existing(path)).metadata or {})[KEY.encode()])
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise damaged(path, error) from None
+    found: dict[str, float] | None = meta.get("acceptance")
+    return found
 
 
 def load_dataset(

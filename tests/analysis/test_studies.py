@@ -52,11 +52,13 @@ def teacher(root: Path, index: int, success: float, drift: float | None, seed: i
     return str(path)
 
 
-def dataset(root: Path, index: int, confidence: float, **said: object) -> str:
+def dataset(root: Path, index: int, *acceptance: float) -> str:
+    """A dataset of some edges, each with the share of candidates that passed the filter."""
     path = root / "datasets" / f"{index}.parquet"
     whose = SimpleNamespace(family=FAMILY, gap=GAP, index=index, seed=0, edges=EDGES)
-    block = Block(0, np.zeros((4, 2)), np.zeros((4, 2)), np.zeros(4, dtype=int), np.full(4, confidence))
-    save_dataset(path, whose, ("x", "y"), ("v", "theta"), iter([block]), said)  # type: ignore[arg-type]
+    rows = (np.zeros((4, 2)), np.zeros((4, 2)), np.zeros(4, dtype=int), np.ones(4))
+    blocks = (Block(edge, *rows, share) for edge, share in enumerate(acceptance))
+    save_dataset(path, whose, ("x", "y"), ("v", "theta"), blocks, {})  # type: ignore[arg-type]
     return str(path)
 
 
@@ -462,7 +464,7 @@ def test_a_sweep_by_hand(tmp_path, fitted):
     assert third["satisfaction"] == pytest.approx(0.955) and third["training_ratio"] == 1.0 and third["seeds"] == 2
     assert (third["drift"], third["success"], third["share"], third["accuracy"]) == (1.0, 1.0, 1.0, 0.8)
     assert third["loss"] == pytest.approx(0.003)
-    assert third["acceptance"] == pytest.approx(0.8) and third["acceptance_of"] == "p_conf"
+    assert third["acceptance"] == pytest.approx(0.8)
     choice = sweeps.choose(study, frame)
     assert sweeps.decision(study, frame, choice) == {
         "study": "cross-index",
@@ -474,7 +476,7 @@ def test_a_sweep_by_hand(tmp_path, fitted):
         "why": choice.why,
     }
     text = tables.to_markdown(sweeps.sweep(study, frame, choice))
-    assert "chosen λ_x = 0.001; which the config holds" in text and "the mean p_conf instead" in text
+    assert "chosen λ_x = 0.001; which the config holds" in text
     assert "| 1 file missing |" in text
 
 
@@ -488,9 +490,9 @@ def test_a_choice_other_than_the_held_point(tmp_path, fitted):
 
 
 def test_acceptance_is_what_the_datasets_say(tmp_path):
-    files = [Path(dataset(tmp_path, 0, 0.9, acceptance=0.2)), Path(dataset(tmp_path, 5, 0.9, acceptance={"a": 0.4}))]
-    assert sweeps.acceptance(files) == (pytest.approx(0.3), "kept")
-    assert sweeps.acceptance([]) == (None, "")
+    files = [Path(dataset(tmp_path, 0, 0.2, 0.6)), Path(dataset(tmp_path, 5, 0.4, 0.8))]
+    assert sweeps.acceptance(files) == pytest.approx(0.5)
+    assert sweeps.acceptance([]) is None
 
 
 def test_unseen_indices_are_never_used_to_choose(tmp_path, fitted, dibs):

@@ -222,3 +222,17 @@ def test_imitating_the_rows_is_imitating_success(tiny, teacher):
         parse("achieve reach(a)"), tiny.boxes(2), outcome.states[:, 0].swapaxes(0, 1), outcome.lengths[0]
     )
     assert np.array_equal(verdict, outcome.satisfied[0]) and verdict.mean() > 0.95
+
+
+def test_acceptance_is_the_share_of_candidates_that_pass(tiny, teacher, replay):
+    """Of all that were tried, whether or not there was room for them; against a large sample of candidates."""
+    for block in build(tiny, teacher, replay, DatasetSettings(size=300, threshold=0.0)):
+        assert block.acceptance == 1.0
+    settings = DatasetSettings(size=20_000, threshold=0.9)
+    rates = np.array([settings.alpha, settings.beta, settings.gamma])
+    last = {block.edge: block.acceptance for block in build(tiny, teacher, replay, settings)}
+    for edge, acceptance in last.items():
+        candidates = _Candidates(tiny, teacher, edge, replay[edge], rates / rates.sum(), np.random.default_rng(1))
+        states, _ = candidates.next(40_000)
+        assert acceptance == pytest.approx((teacher.confidence(edge, states) >= 0.9).mean(), abs=0.02)
+        assert acceptance < 1.0

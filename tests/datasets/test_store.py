@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dibs.datasets.build import Block
-from dibs.datasets.store import load_dataset, save_dataset
+from dibs.datasets.store import load_dataset, read_acceptance, save_dataset
 from dibs.errors import DibsError
 from dibs.teachers.store import load_teacher
 
@@ -177,12 +178,13 @@ def test_a_stage_that_fails_half_way_leaves_nothing(tmp_path, teacher):
 GROWTH = """
 import sys
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from dibs.datasets.build import DatasetSettings, build
-from dibs.datasets.store import load_dataset, save_dataset
+from dibs.datasets.store import load_dataset, read_acceptance, save_dataset
 from dibs.families import get_family
 from dibs.teachers.store import load_replay, load_teacher
 
@@ -216,3 +218,10 @@ def test_a_million_rows_take_no_more_memory_than_a_fifth_of_them(pipeline, tmp_p
     assert done.returncode == 0, done.stderr
     small, large = (np.array(line.split(), dtype=float) / 2**20 for line in done.stdout.splitlines())
     assert np.all(large < small + 3.0), f"peaks in MB: {small}, then {large}"
+
+
+def test_the_file_says_which_share_of_candidates_it_kept(tmp_path, teacher):
+    path = tmp_path / "d.parquet"
+    save(path, teacher, replace(block(0, 3), acceptance=0.9), replace(block(0, 4), acceptance=0.6), block(1, 2))
+    assert read_acceptance(path) == {"start>a": 0.6, "a>b": 1.0}
+    assert load_dataset(path)[1]["code_digest"] == "c"
