@@ -113,7 +113,7 @@ def _split(row: Row) -> str:
 
 
 def _with_interval(row: Row, name: str, how: str = ".2f") -> str:
-    middle, low, high = (row[f"{name}_{end}"] for end in ("mean", "low", "high"))
+    middle, low, high = (row.get(f"{name}_{end}") for end in ("mean", "low", "high"))
     if middle is None:
         return NONE
     ends = "n/a" if low is None else f"{low:{how}}, {high:{how}}"
