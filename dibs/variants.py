@@ -167,7 +167,7 @@ class Variants:
         told: dict[str, Any] = {
             "name": name,
             "kind": kind.removesuffix("s"),
-            "question": study.question,
+            "question": study.question or name,
             "base": variants[0].name if kind == "ablations" else "",
             "variants": [{"name": v.name, "label": v.label, "point": v.point, **v.files} for v in variants],
         }
