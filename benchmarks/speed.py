@@ -144,7 +144,32 @@ def part_evaluate() -> None:
     print(f"| satisfaction | {seconds(lambda: satisfaction(family, family.spec, recorded)):.2f} |\n")
 
 
-PARTS = {"ars": part_ars, "vecenv": part_vecenv, "fit": part_fit, "evaluate": part_evaluate}
+def part_teachers() -> None:
+    """Processor seconds of a teacher of each environment, all edges: from scratch, and warm at the next index."""
+    import torch
+
+    from dibs.teachers.train import TeacherSettings, train_teacher
+
+    torch.set_num_threads(1)
+    print("| teacher, all edges, seed 0 | index 0 | the next one, warm | least success of both |")
+    print("|---|---|---|---|")
+    for name, gap in (
+        ("car2d-reach", 5),
+        ("reacher-stack-same-10", 5),
+        ("simpledrone-reach", 5),
+        ("droneattitude-reach", 5),
+    ):
+        family, previous, took, success = get_family(name), None, [], []
+        for index in (0, gap):
+            began = time.process_time()
+            previous, _, _ = train_teacher(family, gap, index, 0, previous, TeacherSettings())
+            took.append(time.process_time() - began)
+            success += [edge["success"] for edge in previous.metrics["edges"].values()]
+        print(f"| {name}, {len(family.edges)} edges | {took[0]:.1f} s | {took[1]:.1f} s | {min(success):.3f} |")
+    print()
+
+
+PARTS = {"teachers": part_teachers, "ars": part_ars, "vecenv": part_vecenv, "fit": part_fit, "evaluate": part_evaluate}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
