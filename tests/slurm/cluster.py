@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -32,9 +33,12 @@ INSTALL = "DIBS_SLURM_INSTALL"
 """Environment variable that allows `install` to call apt-get."""
 
 # What is not obvious: MinJobAge keeps finished jobs visible to squeue, which is how Snakemake learns of them;
-# SlurmdTimeout is how long a node may be silent before it counts as dead; NoInAddrAny and NoCtldInAddrAny bind
-# the daemons to the addresses named here, which are loopback; config_overrides lets two nodes claim two cores each
-# wherever they run; one core of memory is small enough for two jobs a node.
+# NoInAddrAny and NoCtldInAddrAny bind the daemons to the addresses named here, which are loopback; config_overrides
+# lets two nodes claim two cores each wherever they run.
+#
+# The timeouts are long: on a machine that stands still for ten seconds, SLURM's own let nodes die (SlurmdTimeout),
+# jobs get lost as they begin (BatchStartTimeout), job steps fail that ask for their place (MessageTimeout) and nodes
+# retire that clean up slowly (UnkillableStepTimeout). A test that needs a node to die sooner sets `quick_death`.
 CONFIG = """\
 ClusterName=dibs
 SlurmctldHost={host}(127.0.0.1)
@@ -65,11 +69,22 @@ SchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=100000,bat
 ReturnToService=2
 MinJobAge=3600
 KillWait=2
-SlurmdTimeout=10
+SlurmdTimeout={silence}
+BatchStartTimeout=300
+MessageTimeout=100
+TCPTimeout=30
+UnkillableStepTimeout=600
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=8000
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=8000
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE
 """
+
+
+SILENCE = 300
+"""Seconds that a node may be silent before it counts as dead."""
+QUICK_SILENCE = 10
+COMMAND_LIMIT = 300
+"""Seconds that one of SLURM's commands may take: longer than its own MessageTimeout."""
 
 
 class ClusterError(RuntimeError):
@@ -116,6 +131,7 @@ class Cluster:
         # Not below a test's own folder: the paths of sockets may not be long.
         self.folder = Path(tempfile.mkdtemp(prefix="dibs-slurm-"))
         self.config = self.folder / "slurm.conf"
+        self.ports: list[int] = []
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SNAKEMAKE_"))},
@@ -148,7 +164,7 @@ class Cluster:
         if ctld is not None and ctld.poll() is None:
             with contextlib.suppress(ClusterError):
                 self.run("scancel", "--full", "--user", getpass.getuser())
-                self._wait(lambda: not self.run("squeue", "--noheader", "--states=R,CG"), 5, "jobs to end")
+                self._wait(lambda: not self.run("squeue", "--noheader", "--states=R,CG"), 20, "jobs to end")
         for name in (*reversed(NODES), "slurmctld", "munged"):
             if (daemon := self.daemons.pop(name, None)) is not None:
                 _end(daemon)
@@ -162,8 +178,8 @@ class Cluster:
         for name in ("munge", "state", "spool", "bin"):
             (self.folder / name).mkdir(exist_ok=True)
         (self.folder / "munge").chmod(0o700)
-        user, host = getpass.getuser(), socket.gethostname().partition(".")[0]
-        self.config.write_text(CONFIG.format(folder=self.folder, user=user, host=host, ports=_free_ports(3)))
+        self.ports = _free_ports(3)
+        self._write_config(SILENCE)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
         # Snakemake's job steps remove SLURM_CONF before they call srun; a real cluster has its configuration in
         # the place where SLURM looks by itself.
@@ -171,16 +187,21 @@ class Cluster:
         shim.write_text(f'#!/bin/sh\nSLURM_CONF="{self.config}" exec "{shutil.which("srun", path=SEARCH)}" "$@"\n')
         shim.chmod(0o755)
 
+    def _write_config(self, silence: int) -> None:
+        user, host = getpass.getuser(), socket.gethostname().partition(".")[0]
+        text = CONFIG.format(folder=self.folder, user=user, host=host, ports=self.ports, silence=silence)
+        self.config.write_text(text)
+
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
         key, ring = folder / "key", folder / "socket"
         key.unlink(missing_ok=True)
-        subprocess.run([_program("mungekey"), "--create", f"--keyfile={key}"], check=True, timeout=30)
+        subprocess.run([_program("mungekey"), "--create", f"--keyfile={key}"], check=True, timeout=300)
         files = {"key": key, "socket": ring, "pid": folder / "pid", "log": folder / "log", "seed": folder / "seed"}
         options = ["--foreground", "--force", "--num-threads=2", f"--key-file={files['key']}"]
         options += [f"--socket={files['socket']}", f"--pid-file={files['pid']}", f"--log-file={files['log']}"]
         self._daemon("munged", "munged", *options, f"--seed-file={files['seed']}")
-        self._wait(ring.exists, 60, "munged's socket")
+        self._wait(ring.exists, 300, "munged's socket")
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd."""
@@ -202,7 +223,10 @@ class Cluster:
 
     def run(self, *command: str) -> str:
         """Standard output of one of SLURM's commands."""
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        try:
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=COMMAND_LIMIT)
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(f"{' '.join(command)}: no answer in {COMMAND_LIMIT} s") from error
         if done.returncode:
             raise ClusterError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
@@ -219,12 +243,26 @@ class Cluster:
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
-        jobs, mine = self.processes(node), set(self.processes())
-        # First the slurmstepds, the jobs' parents, who would tell the controller how their jobs ended.
-        steps = {parent for parent in map(_parent, jobs) if parent in mine} - set(jobs)
-        for pid in (*steps, *jobs):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # Again and again: what is about to be killed may have begun something else.
+        while jobs := self.processes(node):
+            mine = set(self.processes())
+            # First the slurmstepds, the jobs' parents, who would tell the controller how their jobs ended.
+            steps = {parent for parent in map(_parent, jobs) if parent in mine} - set(jobs)
+            for pid in (*steps, *jobs):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+
+    @contextlib.contextmanager
+    def quick_death(self) -> Iterator[None]:
+        """While the block runs, a node counts as dead after QUICK_SILENCE, not only after SILENCE."""
+        self._write_config(QUICK_SILENCE)
+        self.run("scontrol", "reconfigure")
+        try:
+            yield
+        finally:
+            self._write_config(SILENCE)
+            self.run("scontrol", "reconfigure")
 
     def processes(self, node: str = "") -> list[int]:
         """Processes of this cluster's daemons and jobs, known by their environment; of one node only its jobs'."""
@@ -238,7 +276,7 @@ class Cluster:
                         found.append(int(entry.name))
         return found
 
-    def wait_for_nodes(self, nodes: tuple[str, ...], state: str, seconds: float = 120) -> None:
+    def wait_for_nodes(self, nodes: tuple[str, ...], state: str, seconds: float = 300) -> None:
         """Wait until the nodes are in a state (`idle`, `down`, …)."""
 
         def reached() -> bool:
@@ -293,17 +331,22 @@ def _parent(pid: int) -> int:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Ports that nobody uses, below those that the kernel gives to connections: a node may come back to its own."""
+    ports: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
+        for port in random.sample(range(12000, 32000), 1000):
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise ClusterError(f"not even {count} free ports were found between 12000 and 32000")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(timeout=5)
+        process.wait(timeout=20)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

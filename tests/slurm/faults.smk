@@ -1,15 +1,22 @@
 # Jobs that do nothing but wait, until a test cancels them, runs them out of time or cuts their node's power.
 #
-#   {name}.txt      is made at once if allowed/{name} exists, else its job waits for longer than any test; that
-#                   of overtime.txt has a minute, all others have ten
+#   {name}.txt      is made as soon as allowed/{name} exists; the job of overtime.txt has a minute to wait for it, all
+#                   others have half an hour
 #   hungry.txt      is made if its job got twice the memory and time that it asks for at first
 #
 # Beside it the profiles under test: what is tried here is Snakemake and SLURM, not the rules of this project.
 
 
+from pathlib import Path
+
+
 rule all:
     input:
         expand("{name}.txt", name=config["names"].split("+")),
+
+
+def minutes(wildcards):
+    return 1 if wildcards.name == "overtime" and not Path("allowed/overtime").exists() else 30
 
 
 def growing(value):
@@ -21,13 +28,13 @@ rule wait:
         "{name}.txt",
     log:
         "logs/{name}.log",
-    resources:
-        mem_mb=100,
-        runtime=lambda wildcards: 1 if wildcards.name == "overtime" else 10,
     retries: 0
+    resources:
+        mem_mb=600,
+        runtime=minutes,
     shell:
         "echo the job of {wildcards.name} waits > {log}; mkdir -p started; touch started/{wildcards.name};"
-        " test -e allowed/{wildcards.name} || sleep 900; echo {wildcards.name} > {output}"
+        " until test -e allowed/{wildcards.name}; do sleep 0.5; done; echo {wildcards.name} > {output}"
 
 
 rule hungry:
@@ -36,11 +43,12 @@ rule hungry:
     log:
         "logs/hungry.log",
     resources:
-        mem_mb=growing(100),
-        runtime=growing(1),
+        mem_mb=growing(600),
+        runtime=growing(10),
     shell:
         "echo {resources.mem_mb} MB, {resources.runtime} minutes >> {log};"
-        " test {resources.mem_mb} -ge 200 -a {resources.runtime} -ge 2; echo done > {output}"
+        " test {resources.mem_mb} -ge 1200 -a {resources.runtime} -ge 20;"
+        " echo done > {output}"
 
 
 ruleorder: hungry > wait
