@@ -39,6 +39,10 @@ INSTALL = "DIBS_SLURM_INSTALL"
 # The timeouts are long: on a machine that stands still for ten seconds, SLURM's own let nodes die (SlurmdTimeout),
 # jobs get lost as they begin (BatchStartTimeout), job steps fail that ask for their place (MessageTimeout) and nodes
 # retire that clean up slowly (UnkillableStepTimeout). A test that needs a node to die sooner sets `quick_death`.
+#
+# Memory is limited by SLURM itself, which looks every second what the processes of a job step have and kills those
+# that have more than they asked for (OverMemoryKill). Clusters rather leave that to the kernel (task/cgroup), but a
+# test cannot count on it: it needs root, and with cgroups of version 2 systemd as well.
 CONFIG = """\
 ClusterName=dibs
 SlurmctldHost={host}(127.0.0.1)
@@ -57,7 +61,9 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 SwitchType=switch/none

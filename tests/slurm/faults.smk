@@ -2,7 +2,8 @@
 #
 #   {name}.txt      is made as soon as allowed/{name} exists; the job of overtime.txt has a minute to wait for it, all
 #                   others have half an hour
-#   hungry.txt      is made if its job got twice the memory and time that it asks for at first
+#   hungry.txt      needs more memory than its job asks for at first, and less than twice as much; having too little,
+#                   it waits to be killed
 #
 # Beside it the profiles under test: what is tried here is Snakemake and SLURM, not the rules of this project.
 
@@ -47,7 +48,7 @@ rule hungry:
         runtime=growing(10),
     shell:
         "echo {resources.mem_mb} MB, {resources.runtime} minutes >> {log};"
-        " test {resources.mem_mb} -ge 1200 -a {resources.runtime} -ge 20;"
+        " python3 -c 'import time; eaten = b\"x\" * 700_000_000; time.sleep({resources.mem_mb} < 700 and 1800)';"
         " echo done > {output}"
 
 
