@@ -362,6 +362,44 @@ def test_run_keeps_others_out_and_resumes_after_an_interrupt(start: Start, clust
     check_rest_is_done(start, run, "interrupted")
 
 
+def test_killed_run_is_unlocked_and_what_it_had_finished_is_kept(
+    start: Start, cluster: Cluster, tmp_path: Path
+) -> None:
+    run = wait_in(start, tmp_path.resolve(), "done", "orphan", "lost")
+    run.wait_for("orphan", "lost")
+    run.wait_for_done()
+    run.process.kill()
+    run.finish()
+    assert "Directory cannot be locked" in wait_in(start, run.folder, "done", "orphan", "lost").fail()
+    # Its jobs go on. On this cluster alone they can be seen from here, for the nodes are this machine.
+    assert [job["state"] for name in ("orphan", "lost") for job in run.jobs(cluster, name)] == ["RUNNING"] * 2
+    assert "already runs in this directory" in _unlock(run.folder, status=1)
+    run.allow("orphan")
+    run.wait_for_state(cluster, "orphan", "COMPLETED")
+    cluster.run("scancel", run.jobs(cluster, "lost")[-1]["id"])
+    run.wait_for_state(cluster, "lost", "CANCELLED")
+    wait_until(lambda: not _at_work(run.folder), "the jobs' processes to end")
+    assert "removing the lock" in _unlock(run.folder)
+    check_rest_is_done(start, run, "lost", kept=("done", "orphan"))
+
+
+def _unlock(folder: Path, status: int = 0) -> str:
+    command = [sys.executable, str(ROOT / "workflow/scripts/unlock.py")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done.stderr
+    return done.stderr
+
+
+def _at_work(folder: Path) -> list[int]:
+    """Processes in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.readlink(entry / "cwd") == str(folder):
+                found.append(int(entry.name))
+    return found
+
+
 def test_cancelled_job_and_one_out_of_time_are_told_and_the_rest_is_done(start: Start, waiting: Waiting) -> None:
     told = waiting.fail()
     check_told(waiting, told, "cancelled", "CANCELLED")
