@@ -9,7 +9,10 @@ Both print a Markdown table. `cost` keeps what it has measured in --file, one li
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -29,26 +32,22 @@ from dibs.plan import Plan
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cluster import Cluster, install  # noqa: E402
+from cluster import NODES, Cluster, install  # noqa: E402
 
 # --- overhead --------------------------------------------------------------------------------------------
 
-LINKS = 6
-SEEDS = 2
 FAMILY = {
     "name": "tiny",
     "environment": {"name": "Car2D"},
     "specification": "achieve reach(a)",
     "start": {"center": [0.0, 0.0], "noise": 0.1, "shift": [0.25, 0.0]},
     "regions": {"a": {"center": [2.0, 3.0], "half_width": 1.0, "shift": [0.25, 0.0]}},
-    "last_index": LINKS,
     "gaps": [1],
     "horizon": 10,
     "network": {"hidden": [8]},
     "reward": {"unit": 10.0, "depth": 0.2},
 }
 STUDY = {
-    "seeds": SEEDS,
     "benchmarks": ["tiny.yaml"],
     "methods": ["dibs"],
     "teachers": {"capacity": 300, "probes": 50, "rollouts": 100, "algorithms": {"ars": {"iterations": 20}}},
@@ -67,44 +66,67 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def overhead() -> None:
-    """Run a study of SEEDS chains of LINKS teachers in all WAYS."""
+def overhead(chains: int, links: int) -> None:
+    """Run a study of so many chains of teachers in all WAYS, and print each as soon as it is done."""
     install()
+    _adopt_orphans()
     cluster = Cluster()
-    cluster.start()
-    rows = []
     try:
+        cluster.start()
+        columns = (
+            "cluster jobs",
+            "total, s",
+            "in cluster jobs, s",
+            "processor time, s",
+            "more of it than here, s a job",
+        )
+        print(f"| {chains} × {links} teachers | {' | '.join(columns)} |\n|---|{'--:|' * len(columns)}", flush=True)
+        alone = 0.0
         for way, options in WAYS.items():
-            seconds, jobs = _study(cluster, options)
-            rows.append((way, jobs, seconds))
+            taken, used, jobs = _study(cluster, options, chains, links)
+            alone = alone or used
+            more = f"{(used - alone) / len(jobs):.1f}" if jobs else ""
+            print(f"| {way} | {len(jobs) or ''} | {taken:.0f} | {sum(jobs) or ''} | {used:.0f} | {more} |", flush=True)
     finally:
         cluster.stop()
-    print(f"| {SEEDS} chains of {LINKS} teachers, evaluated | cluster jobs | total, s | more than here, s a job |")
-    print("|---|---|---|---|")
-    alone = rows[0][2]
-    for way, jobs, seconds in rows:
-        more = f"{(sum(jobs) - alone) / len(jobs):.1f}" if jobs else ""
-        print(f"| {way} | {len(jobs) or ''} | {seconds:.0f} | {more} |")
-    print("\nSeconds of cluster jobs, each:", {way: jobs for way, jobs, _ in rows if jobs})
 
 
-def _study(cluster: Cluster, options: tuple[str, ...]) -> tuple[float, list[int]]:
-    """Seconds that a run took, and those of its cluster jobs."""
+def _study(cluster: Cluster, options: tuple[str, ...], chains: int, links: int) -> tuple[float, float, list[int]]:
+    """Seconds that a run took, seconds of processor time of all its processes, and seconds of each cluster job."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        (folder / "tiny.yaml").write_text(yaml.safe_dump(FAMILY))
-        (folder / "study.yaml").write_text(yaml.safe_dump(STUDY))
+        (folder / "tiny.yaml").write_text(yaml.safe_dump({**FAMILY, "last_index": links}))
+        (folder / "study.yaml").write_text(yaml.safe_dump({**STUDY, "seeds": chains}))
         command = [sys.executable, "-m", "snakemake", "evaluations", "--snakefile", str(ROOT / "Snakefile")]
         command += ["--configfile", "study.yaml"]
         if "--profile" not in options:
             command += ["--profile", "profiles/slurm"]
         command = [str(ROOT / word) if word.startswith("profiles/") else word for word in [*command, *options]]
-        began = time.monotonic()
+        before, began = _processor_seconds(), time.monotonic()
         done = subprocess.run(command, cwd=folder, env=cluster.environment, capture_output=True, text=True)
         taken = time.monotonic() - began
         if done.returncode:
             raise SystemExit(done.stdout + done.stderr)
-        return taken, [_seconds(job["taken"]) for job in cluster.jobs() if job["folder"] == str(folder)]
+        cluster.wait_for_nodes(NODES, "idle")
+        time.sleep(1)  # for the last slurmstepd to end
+        jobs = [_seconds(job["taken"]) for job in cluster.jobs() if job["folder"] == str(folder)]
+        return taken, _processor_seconds() - before, jobs
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what slurmd starts and leaves alone, so that its processor time is counted here."""
+    set_child_subreaper = 36  # of linux/prctl.h
+    if ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _processor_seconds() -> float:
+    """Processor time of all that was started from here and has ended; other programs do not lengthen it."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _seconds(clock: str) -> int:
@@ -175,12 +197,11 @@ def _measured_gap(plan: Plan, family: Family) -> int:
 
 def _cpu_seconds(command: list[str]) -> float:
     """Seconds of processor time, which other programs on the machine do not lengthen."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = _processor_seconds()
     done = subprocess.run([sys.executable, "-m", "dibs", *command], capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(f"dibs {' '.join(command)}: {done.stderr}")
-    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
+    return round(_processor_seconds() - before, 2)
 
 
 def _print_cost(plan: Plan, seconds: dict[tuple[str, str], float]) -> None:
@@ -244,8 +265,10 @@ def main() -> None:
     parser.add_argument("--file", type=Path, default=Path("cost.jsonl"), help="where `cost` keeps what it measured")
     parser.add_argument("--results", type=Path, default=Path("results/cost"), help="root of what its jobs write")
     parser.add_argument("--families", nargs="+", default=list(KINDS), choices=list(KINDS), help="families to measure")
+    parser.add_argument("--chains", type=int, default=2, help="chains of teachers that `overhead` runs")
+    parser.add_argument("--links", type=int, default=6, help="teachers in each")
     args = parser.parse_args()
-    overhead() if args.what == "overhead" else cost(args.file, args.results, args.families)
+    overhead(args.chains, args.links) if args.what == "overhead" else cost(args.file, args.results, args.families)
 
 
 if __name__ == "__main__":
