@@ -182,9 +182,9 @@ def workflow(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Workflow
     for name in ("Snakefile", "config.yaml", "environment.yml"):
         shutil.copy2(ROOT / name, sources)
 
-    def begin(folder: Path, *arguments: str, profile: str = "slurm") -> Run:
+    def begin(folder: Path, *arguments: str, profile: str = "slurm", targets: tuple[str, ...] = TARGETS) -> Run:
         more = ("--configfile", "study.yaml", *arguments)
-        return start(folder, *TARGETS, *more, snakefile=sources / "Snakefile", profile=profile)
+        return start(folder, *targets, *more, snakefile=sources / "Snakefile", profile=profile)
 
     return begin
 
@@ -265,6 +265,19 @@ def test_second_run_starts_at_the_failed_link_and_does_nothing_twice(broken: Bro
     assert len(broken.later_jobs) == len(kinds)
     after = contents(broken.folder)
     assert {name: after[name] for name in broken.left} == broken.left
+
+
+def test_missing_link_is_made_without_those_before_it(workflow: Workflow, broken: Broken, tmp_path: Path) -> None:
+    """A job of the last link leaves the others alone, which other jobs may be reading."""
+    folder = tmp_path.resolve() / "again"
+    shutil.copytree(broken.folder, folder)
+    chain = folder / "results/teachers/tiny/gap2/seed1"
+    for file in chain.glob("6.*"):
+        file.unlink()
+    before = {file: file.stat().st_mtime_ns for file in chain.glob("[24].*")}
+    told = workflow(folder, targets=("results/teachers/tiny/gap2/seed1/6.safetensors",)).succeed()
+    assert _planned(told, "teacher") == 1
+    assert len(before) == 8 and {file: file.stat().st_mtime_ns for file in before} == before
 
 
 # --- faults ----------------------------------------------------------------------------------------------
