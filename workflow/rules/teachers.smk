@@ -49,9 +49,8 @@ rule teacher:
         settings=quick(lambda w: PLANS[w.root].teacher_settings(w.family)),
         depends=quick(lambda w: PLANS[w.root].depends("teachers", w.family)),
         places=quick(lambda w: PLANS[w.root].where),
-        resume=RESUME,
     message:
         "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:
         "dibs teacher {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
-        " {params.places:q} --settings {params.settings:q} {params.resume} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} {RESUME} > {log:q} 2>&1"
