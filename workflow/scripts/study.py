@@ -1,13 +1,17 @@
 """The tables of docs/results.md, as Markdown, from a folder of results.
 
-    python workflow/scripts/study.py results/study
+    python workflow/scripts/study.py results/study                            print them
+    python workflow/scripts/study.py results/study --into docs/results.md     put them where that page has their names
 
-Whatever is there is told: teachers per family, templates per benchmark and gap, methods per benchmark and gap.
+Whatever is there is told: teachers per family, template methods and all methods per benchmark and gap, losses,
+ablations and sweeps. In a page, a table stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -31,8 +35,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Mean ± standard deviation over seeds."""
-    return f"{np.mean(values):.2f} ± {np.std(values):.2f}"
+    """Mean ± standard deviation over seeds, the latter if there is any."""
+    deviation = f"{np.std(values):.2f}"
+    return f"{np.mean(values):.2f}" + (f" ± {deviation}" if deviation != "0.00" else "")
 
 
 def teachers(root: Path) -> str:
@@ -74,18 +79,19 @@ def evaluations(root: Path) -> Iterator[tuple[str, str, int, int, Any]]:
         yield benchmark, method, int(gap[3:]), int(seed[4:].partition(".")[0]), data.to_pandas()
 
 
-def methods(root: Path) -> str:
-    """Training ratio / zero-shot ratio of every method, mean ± standard deviation over seeds."""
+def methods(root: Path, beside: str, shown: tuple[str, ...] | None = None) -> str:
+    """Training / zero-shot ratio, mean ± standard deviation over seeds, wherever the method `beside` was measured."""
     found: dict[tuple[str, int], dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for benchmark, method, gap, _, rows in evaluations(root):
         ratios = [float(rows.loc[rows["role"] == role, "succeeds"].mean()) for role in ("train", "unseen")]
         found[benchmark, gap][method].append((ratios[0], ratios[1]))
-    names = in_order({method for cell in found.values() for method in cell})
+    found = {key: cell for key, cell in found.items() if beside in cell}  # type: ignore[assignment]
+    names = [m for m in in_order({m for cell in found.values() for m in cell}) if shown is None or m in shown]
     lines = []
     for (benchmark, gap), cell in sorted(found.items(), key=lambda item: (item[0][0], -item[0][1])):
-        seeds = max(len(v) for v in cell.values())
-        shown = [" / ".join(spread(list(r)) for r in zip(*cell[m], strict=True)) if cell[m] else "–" for m in names]
-        lines.append([f"`{benchmark}`", str(gap), str(seeds), *shown])
+        told = [" / ".join(spread(list(r)) for r in zip(*cell[m], strict=True)) if cell[m] else "–" for m in names]
+        counts = sorted({len(cell[m]) for m in names if cell[m]})
+        lines.append([f"`{benchmark}`", str(gap), "–".join(map(str, counts[:1] + counts[1:][-1:])), *told])
     return table(["benchmark", "gap", "seeds", *map(label, names)], lines)
 
 
@@ -105,14 +111,50 @@ def losses(root: Path) -> str:
     return table(["family", "gap", "method", "mean loss", "worst edge", "s"], sorted(rows))
 
 
+def summary(file: Path) -> str:
+    """A table that the workflow has made, without its title."""
+    return file.read_text().partition("\n")[2].strip()
+
+
+def tables(root: Path) -> dict[str, str]:
+    """All tables by name."""
+    found = {
+        "teachers": teachers(root),
+        "templates": methods(root, "dibs-weights", ("dibs", "dibs-plus", "dibs-weights")),
+        "methods": methods(root, "ars"),
+        "losses": losses(root),
+    }
+    kinds = (root / "ablations", root / "sweeps")
+    return found | {f"{kind.name} {file.stem}": summary(file) for kind in kinds for file in sorted(kind.glob("*.md"))}
+
+
+def put(page: Path, found: dict[str, str]) -> None:
+    """Write the tables where the page has their names."""
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in found:
+            print(f"{page}: {name}: nothing of it in the results; left as it is", file=sys.stderr)
+            return match[0]
+        return f"<!-- {name}: begin -->\n{found[name]}\n<!-- {name}: end -->"
+
+    marked = r"<!-- (?P<name>[^:>]+): begin -->\n.*?<!-- (?P=name): end -->"
+    page.write_text(re.sub(marked, replaced, page.read_text(), flags=re.DOTALL))
+
+
 def main() -> int:
-    """Print all tables."""
-    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
-        print(f"usage: python {sys.argv[0]} RESULTS", file=sys.stderr)
-        return 2
-    root = Path(sys.argv[1])
-    for title, make in (("Teachers", teachers), ("Methods", methods), ("Templates", losses)):
-        print(f"### {title}\n\n{make(root)}\n")
+    """Print all tables, or put them into a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="root of results")
+    parser.add_argument("--into", type=Path, metavar="PAGE.md", help="a page with the tables' names")
+    args = parser.parse_args()
+    if not args.results.is_dir():
+        parser.error(f"{args.results}: no such folder")
+    found = tables(args.results)
+    if args.into:
+        put(args.into, found)
+    else:
+        print("\n\n".join(f"### {name}\n\n{text}" for name, text in found.items()))
     return 0
 
 
