@@ -588,9 +588,12 @@ def loss_curves(files: Sequence[Path], options: Options = USUAL) -> Figure:
             )
             _edge_legend(ax, names)
             ax.set_yscale("log")
+            if len(names) > 5:  # room for the legend above the lines
+                low, high = ax.get_ylim()
+                ax.set_ylim(low, high * (high / low) ** (0.1 * (len(names) - 5)))
             ax.set(xlabel="step of Adam", ylabel="BC loss")
             ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-            ax.set_title(f"{family}, {label(method)}, gap {part['gap'].iloc[0]}", fontsize=7.5)
+            ax.set_title(f"{family}\n{label(method)}, gap {part['gap'].iloc[0]}", fontsize=7.5)
         seeds = curves["seed"].nunique()
         each = f"one line per edge and seed ({seeds} seeds)" if seeds > 1 else "one line per edge"
         figure.suptitle(f"Template fit: {each}", fontsize=8.0)
@@ -601,7 +604,7 @@ def _edge_legend(ax: Axes, names: Sequence[str]) -> None:
     lines = ax.get_legend_handles_labels()[0][: len(names)]
     shown = [name.replace(">", " → ") for name in names]
     small: dict[str, Any] = {"fontsize": NOTE, "handlelength": 1.0, "labelspacing": 0.15, "borderpad": 0.2}
-    ax.legend(lines, shown, frameon=False, ncols=1 if len(names) <= 5 else 2, columnspacing=0.8, **small)
+    ax.legend(lines, shown, frameon=False, loc="upper right", **small)
 
 
 def _curve(file: Path) -> pd.DataFrame:

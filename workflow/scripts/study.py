@@ -23,6 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from dibs.analysis.methods import in_order, label
+from dibs.evaluation.methods import METHODS
 from dibs.files import read_table
 
 GOOD = 0.99  # success per edge that a teacher should have
@@ -41,12 +42,10 @@ def spread(values: list[float]) -> str:
 
 
 def teachers(root: Path) -> str:
-    """Success, drift and cost of the teachers of every family."""
+    """Success and drift of the teachers of every family."""
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    seconds: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
     for file in sorted(root.glob("teachers/*/*/seed*/*.json")):
         if file.name.endswith(".timing.json"):
-            seconds[file.parts[-4]][file.parts[-3] == "base"].append(json.loads(file.read_text())["seconds"])
             continue
         told = json.loads(file.read_text())
         where = f"index {told['index']}, seed {told['seed']}"
@@ -58,17 +57,8 @@ def teachers(root: Path) -> str:
         worst = min(found, key=lambda cell: cell["success"])
         drift = [cell["drift"] for cell in found if cell["drift"] is not None]
         weak = f"{worst['success']:.3f} ({worst['where']})" if worst["success"] < 1.0 else "1.000"
-        rows.append(
-            [
-                f"`{family}`",
-                f"{good} of {len(found)}",
-                weak,
-                f"{np.mean(drift):.2f}" if drift else "–",
-                *(f"{np.mean(seconds[family][base]):.1f}" if seconds[family][base] else "–" for base in (True, False)),
-            ]
-        )
-    head = ["family", f"cells with success ≥ {GOOD}", "worst cell", "drift per edge", "s, index 0", "s, later index"]
-    return table(head, rows)
+        rows.append([f"`{family}`", f"{good} of {len(found)}", weak, f"{np.mean(drift):.2f}" if drift else "–"])
+    return table(["family", f"cells with success ≥ {GOOD}", "worst cell", "drift per edge"], rows)
 
 
 def evaluations(root: Path) -> Iterator[tuple[str, str, int, int, Any]]:
@@ -121,7 +111,7 @@ def tables(root: Path) -> dict[str, str]:
     found = {
         "teachers": teachers(root),
         "templates": methods(root, "dibs-weights", ("dibs", "dibs-plus", "dibs-weights")),
-        "methods": methods(root, "ars"),
+        "methods": methods(root, "ars", tuple(name for name in METHODS if name != "dibs-weights")),
         "losses": losses(root),
     }
     kinds = (root / "ablations", root / "sweeps")
