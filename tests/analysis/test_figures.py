@@ -286,7 +286,7 @@ def test_loss_curves(template, tmp_path):
     files = [template(tmp_path / f"{seed}.safetensors", "car2d-choice", 5, seed=seed) for seed in (0, 1)]
     files.append(template(tmp_path / "r.safetensors", "car2d-reach", 10))
     figure = figures.loss_curves([files[0].with_suffix(".json"), *files[1:]])
-    assert [ax.get_title() for ax in figure.axes] == ["car2d-reach, DIBS, gap 10", "car2d-choice, DIBS, gap 5"]
+    assert [ax.get_title() for ax in figure.axes] == ["car2d-reach\nDIBS, gap 10", "car2d-choice\nDIBS, gap 5"]
     reach, choice = figure.axes
     assert len([line for line in choice.lines if len(line.get_xdata())]) == 2 * 8
     assert [t.get_text() for t in reach.get_legend().get_texts()] == [
