@@ -107,6 +107,21 @@ def test_the_grids_are_the_papers(variants: Variants):
         assert variants.held(sweep, "car2d-reach") in points(sweep)
 
 
+def test_the_config_has_what_the_sweeps_chose(variants: Variants):
+    """What was chosen is kept in docs/sweeps; where the config has something else, docs/results.md says so."""
+    files = sorted(Path("docs/sweeps").glob("*.json"))
+    assert files
+    differing = Path("docs/results.md").read_text().partition("\n## Sweeps\n")[2].partition("\n## ")[0]
+    for file in files:
+        told = json.loads(file.read_text())
+        name, family = variants.swept(told["study"])
+        sweep = variants.config.sweeps[name]
+        assert told["family"] == family and told["rule"] == sweep.rule, file
+        assert told["held"] == variants.held(sweep, family), f"{file}: the config has changed since"
+        assert told["agrees"] == (told["chosen"] == told["held"]), file
+        assert told["agrees"] or f"`{told['study']}`: not followed" in differing, file
+
+
 # --- what is wrong ---------------------------------------------------------------------------------------
 
 
