@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from dibs.arguments import add_run, layout, provenance, reporter
@@ -23,8 +24,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
+        default=os.environ.get("DIBS_RESUME") == "1",
         help="keep a copy in .checkpoints beside the teacher, and take it from there instead of training again if "
-        "nothing that it depends on has changed (for chains that were interrupted)",
+        "nothing that it depends on has changed (for chains that were interrupted; also by DIBS_RESUME=1)",
     )
     parser.set_defaults(run=run)
 

@@ -102,6 +102,8 @@ def test_stopped_and_resumed(way: signal.Signals, unstarted: Clone, finished_onc
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # Tests that run in the background of a script are started with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     # The log of the second link's job is there from its beginning to its end.
     second = unstarted.results / "logs/teachers/tiny-reach/gap2/seed0/2.log"

@@ -1,25 +1,6 @@
 # Ablations: variants of the config beside each other, each made by the rules of the stages below a root of its own
 # (results/ablations/NAME/VARIANT). What a variant has in common with the config is not made again (dibs/variants.py).
 
-FORMATS = {"csv": "csv", "markdown": "md", "latex": "tex", "pdf": "pdf", "png": "png"}
-MAIN = PLAN.config.results
-
-
-def summaries(kind):
-    """Tables and figures of all ablations or sweeps, and the figures of single variants that ablations ask for."""
-    made = [f"{MAIN}/{kind}/{name}.{suffix}" for name in PLANS.names[kind] for suffix in FORMATS.values()]
-    if kind == "ablations":
-        for name, ablation in PLAN.config.ablations.items():
-            roots = dict.fromkeys(variant.plan.places.root for variant in PLANS.measured(kind, name))
-            made += [f"{root}/figures/{figure}.png" for root in roots for figure in ablation.figures]
-    return made
-
-
-def read_by(kind, name):
-    """What the summary of an ablation or a sweep is made from."""
-    found = [stage for variant in PLANS.measured(kind, name) for stage in variant.files.values()]
-    return list(dict.fromkeys(file for stage in found for file in stage))
-
 
 rule ablation_list:
     input:

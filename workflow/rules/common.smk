@@ -45,8 +45,11 @@ TEACHERS = sorted({file for s in PLAN.splits for file in PLAN.teachers(s.family,
 # Snakemake: no activated environment is needed, on a cluster's node neither.
 PYTHON = shlex.quote(sys.executable)
 BESIDE = shlex.quote(str(workflow.basedir))
+# Jobs of a cluster are told to keep what they make by a variable: a parameter that differs between Snakemake and its jobs
+# would make these redo what others have made.
+RESUME = "export DIBS_RESUME=1; " if workflow.remote_exec else ""
 shell.prefix(
-    'set -euo pipefail; dibs() {{ PYTHONPATH={BESIDE}"${{PYTHONPATH:+:$PYTHONPATH}}" {PYTHON} -m dibs "$@"; }}; '
+    'set -euo pipefail; {RESUME}dibs() {{ PYTHONPATH={BESIDE}"${{PYTHONPATH:+:$PYTHONPATH}}" {PYTHON} -m dibs "$@"; }}; '
 )
 
 
@@ -83,12 +86,48 @@ def quick(function):
     return function
 
 
+# Ablations and sweeps.
+FORMATS = {"csv": "csv", "markdown": "md", "latex": "tex", "pdf": "pdf", "png": "png"}
+MAIN = PLAN.config.results
+
+
+def summaries(kind):
+    """Tables and figures of all ablations or sweeps, and the figures of single variants that ablations ask for."""
+    made = [f"{MAIN}/{kind}/{name}.{suffix}" for name in PLANS.names[kind] for suffix in FORMATS.values()]
+    if kind == "ablations":
+        for name, ablation in PLAN.config.ablations.items():
+            roots = dict.fromkeys(variant.plan.places.root for variant in PLANS.measured(kind, name))
+            made += [f"{root}/figures/{figure}.png" for root in roots for figure in ablation.figures]
+    return made
+
+
+def read_by(kind, name):
+    """What the summary of an ablation or a sweep is made from."""
+    found = [stage for variant in PLANS.measured(kind, name) for stage in variant.files.values()]
+    return list(dict.fromkeys(file for stage in found for file in stage))
+
+
+@cache
+def space(sweep):
+    """A sweep's grid as Snakemake knows it; pandas is imported for whoever asks."""
+    import pandas as pd
+
+    names = {key: name for name, key in columns(PLAN.config.sweeps[sweep]).items()}
+    return Paramspace(pd.DataFrame(points(PLAN.config.sweeps[sweep]), dtype=object).rename(columns=names))
+
+
+def points_of(study):
+    """Evaluations at all points of the sweep that a summary named SWEEP-FAMILY is about."""
+    sweep, family = PLANS.swept(study)
+    roots = [f"{MAIN}/sweeps/{sweep}/{folder}" for folder in space(sweep).instance_patterns]
+    return [file for root in roots for file in files(PLANS[root], family)["evaluations"]]
+
+
 # On a cluster, the chain of teachers of one (family, gap, seed) is one job: each link takes seconds, submitting
 # one takes longer. Local runs ignore groups. Teachers of index 0 stay out: they would tie all gaps together.
 # When a member of a group fails, Snakemake deletes what the finished ones have made. So in cluster jobs `dibs
-# teacher` keeps a copy outside the declared outputs, and brings it back, verified, on the next attempt.
+# teacher` keeps a copy outside the declared outputs, and brings it back, verified, on the next attempt (RESUME above).
 CHAIN = "chain_{family}_gap{gap}_seed{seed}"
-RESUME = "--resume" if workflow.remote_exec else ""
 
 
 # `snakemake -n --quiet` is meant to print the counted plan and stop; Snakemake 9.27 silences the plan as well.

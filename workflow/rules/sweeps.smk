@@ -2,22 +2,6 @@
 # (results/sweeps/NAME/SETTING~VALUE/…). One table, figure and choice per sweep and family.
 
 
-@cache
-def space(sweep):
-    """A sweep's grid as Snakemake knows it; pandas is imported for whoever asks."""
-    import pandas as pd
-
-    names = {key: name for name, key in columns(PLAN.config.sweeps[sweep]).items()}
-    return Paramspace(pd.DataFrame(points(PLAN.config.sweeps[sweep]), dtype=object).rename(columns=names))
-
-
-def points_of(study):
-    """Evaluations at all points of the sweep that a summary named SWEEP-FAMILY is about."""
-    sweep, family = PLANS.swept(study)
-    roots = [f"{MAIN}/sweeps/{sweep}/{folder}" for folder in space(sweep).instance_patterns]
-    return [file for root in roots for file in files(PLANS[root], family)["evaluations"]]
-
-
 rule sweep_list:
     input:
         lambda w: points_of(w.study),

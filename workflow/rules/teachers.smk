@@ -53,4 +53,4 @@ rule teacher:
         "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
     shell:
         "dibs teacher {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
-        " {params.places:q} --settings {params.settings:q} {RESUME} > {log:q} 2>&1"
+        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
