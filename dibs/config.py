@@ -118,6 +118,8 @@ class Templates(FitSettings):
 
 
 _MODEL = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+Rule = Literal["largest-harmless", "best-training", "smallest-sufficient"]
+"""How a sweep's value is chosen."""
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 
 
@@ -169,7 +171,7 @@ class Sweep(Study):
 
     grid: dict[str, list[Any]]
     """Values by setting, such as `teachers.cross_index`; all combinations are measured."""
-    rule: Literal["largest-harmless", "best-training", "smallest-sufficient"]
+    rule: Rule
     """How the value is chosen (docs/choices.md)."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,14 @@ from pydantic import Field
 
 from dibs.analysis.collect import collect
 from dibs.analysis.tables import NONE, Row
+from dibs.config import Rule
 from dibs.errors import DibsError
 from dibs.files import damaged, read_json, read_tensors
 from dibs.settings import STRICT, parse_settings
 
 NEAR_PERFECT = 0.99
 """Success from which an edge of a teacher counts as learned."""
-RULES = ("largest-harmless", "best-training", "smallest-sufficient")
+RULES: tuple[str, ...] = get_args(Rule)
 ONE_KEY = ("largest-harmless", "smallest-sufficient")
 """Rules that order points by the value of the one key they sweep."""
 Value = Annotated[int | float, Field(allow_inf_nan=False)]

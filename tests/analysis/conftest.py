@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 
 from dibs import paths
+from dibs.analysis import commands, draw, figures
 from dibs.analysis.collect import collect, find
 from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation
 from dibs.families import get_benchmark, get_family
@@ -147,3 +149,18 @@ def template():
 def teacher():
     """What writes a synthetic teacher."""
     return make_teacher
+
+
+@pytest.fixture
+def dibs(monkeypatch):
+    """Run a command of this stage."""
+    for style in (figures.STYLE, draw.STYLE):
+        monkeypatch.setitem(style, "savefig.dpi", 60)
+    parser = argparse.ArgumentParser()
+    commands.register(parser.add_subparsers(required=True))
+
+    def run(*argv: object) -> int:
+        args = parser.parse_args(list(map(str, argv)))
+        return int(args.run(args) or 0)
+
+    return run

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 
 import pytest
 
-from dibs.analysis import commands, draw, figures
 from dibs.errors import DibsError
-
-
-@pytest.fixture
-def dibs(monkeypatch):
-    """Run a command of this stage."""
-    for style in (figures.STYLE, draw.STYLE):
-        monkeypatch.setitem(style, "savefig.dpi", 60)
-    parser = argparse.ArgumentParser()
-    commands.register(parser.add_subparsers(required=True))
-
-    def run(*argv: object) -> int:
-        args = parser.parse_args(list(map(str, argv)))
-        return int(args.run(args) or 0)
-
-    return run
 
 
 def test_tables_in_several_formats(dibs, results, tmp_path, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import re
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 
 from dibs import paths
-from dibs.analysis import ablations, commands, figures, studies, study_figures, sweeps, tables
+from dibs.analysis import ablations, figures, studies, study_figures, sweeps, tables
 from dibs.analysis.statistics import bootstrap
 from dibs.datasets.build import Block
 from dibs.datasets.store import save_dataset
@@ -125,19 +124,6 @@ def sweep_file(root: Path, fitted, **changes: object) -> Path:
     study = {"name": "cross-index", "kind": "sweep", "question": "How strong should it be?", "variants": variants}
     study |= {"rule": "largest-harmless", "held": {"teachers.cross_index": 0.001}}
     return written(root / "sweep.json", **{**study, **changes})
-
-
-@pytest.fixture
-def dibs(monkeypatch):
-    monkeypatch.setitem(figures.STYLE, "savefig.dpi", 60)
-    parser = argparse.ArgumentParser()
-    commands.register(parser.add_subparsers(required=True))
-
-    def run(*argv: object) -> int:
-        args = parser.parse_args(list(map(str, argv)))
-        return int(args.run(args) or 0)
-
-    return run
 
 
 # --- the study's file ------------------------------------------------------------------------------------

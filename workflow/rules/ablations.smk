@@ -4,7 +4,7 @@
 
 rule ablation_list:
     input:
-        lambda w: read_by("ablations", w.study),
+        lambda w: each_file(variant.files for variant in PLANS.measured("ablations", w.study)),
     output:
         f"{MAIN}/ablations/inputs/{{study}}.json",
     log:

@@ -101,10 +101,9 @@ def summaries(kind):
     return made
 
 
-def read_by(kind, name):
-    """What the summary of an ablation or a sweep is made from."""
-    found = [stage for variant in PLANS.measured(kind, name) for stage in variant.files.values()]
-    return list(dict.fromkeys(file for stage in found for file in stage))
+def each_file(variants):
+    """All files of some variants, given by stage, each once."""
+    return list(dict.fromkeys(file for stages in variants for found in stages.values() for file in found))
 
 
 @cache
@@ -117,10 +116,10 @@ def space(sweep):
 
 
 def points_of(study):
-    """Evaluations at all points of the sweep that a summary named SWEEP-FAMILY is about."""
+    """What is read at all points of the sweep that a summary named SWEEP-FAMILY is about."""
     sweep, family = PLANS.swept(study)
     roots = [f"{MAIN}/sweeps/{sweep}/{folder}" for folder in space(sweep).instance_patterns]
-    return [file for root in roots for file in files(PLANS[root], family)["evaluations"]]
+    return each_file(files(PLANS[root], family) for root in roots)
 
 
 # On a cluster, the chain of teachers of one (family, gap, seed) is one job: each link takes seconds, submitting

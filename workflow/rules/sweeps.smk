@@ -5,7 +5,6 @@
 rule sweep_list:
     input:
         lambda w: points_of(w.study),
-        lambda w: read_by("sweeps", w.study),
     output:
         f"{MAIN}/sweeps/inputs/{{study}}.json",
     log:
