@@ -50,15 +50,17 @@ class ArsSettings:
 def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
     """Search one actor per edge; all edges and restarts share one array program."""
     tasks, network, scaling, rng = lesson.tasks, lesson.network, lesson.scaling, lesson.rng
-    previous, buffers = lesson.previous, lesson.buffers
-    edges, restarts = tasks.tasks, 1 if previous is not None else settings.restarts
+    start, buffers = lesson.start, lesson.buffers
+    edges, restarts = tasks.tasks, 1 if start is not None else settings.restarts
     wide = tasks.take([e for e in range(edges) for _ in range(restarts)])  # (edges · restarts) searches
     center, half = (np.repeat(a, restarts, axis=0)[:, None] for a in (scaling.center, scaling.half))
-    if previous is None:
+    if start is None:
         theta = network.initial(rng, (wide.tasks,), settings.initial_gain)
     else:
-        theta = previous.astype(np.float32).copy()
-    pull = None if previous is None or lesson.anchor == 0.0 else previous.astype(np.float32)
+        theta = start.astype(np.float32).copy()
+    pull = None
+    if lesson.previous is not None and lesson.anchor > 0.0:
+        pull = np.repeat(lesson.previous.astype(np.float32), restarts, axis=0)
 
     best_theta = theta.copy()
     best_success = np.full(wide.tasks, -1.0)
@@ -135,7 +137,7 @@ def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
             [np.take_along_axis(plus, order, axis=1), np.take_along_axis(minus, order, axis=1)], axis=1
         ).std(axis=1)
         update = np.einsum("nb,nbp->np", gain, np.take_along_axis(delta, order[..., None], axis=1))
-        scale = settings.step / (settings.best * np.maximum(spread_of_scores, 1e-6))
+        scale = settings.step / (order.shape[1] * np.maximum(spread_of_scores, 1e-6))
         theta[active] += (scale[:, None] * update).astype(np.float32)
 
     pick = _best_restart(best_success, best_returns, edges, restarts)

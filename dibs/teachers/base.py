@@ -29,7 +29,7 @@ class Lesson:
     rng: np.random.Generator
     seed: int
     """For libraries that take an integer."""
-    previous: Array | None = None  # (edges, size): warm start and anchor; None at index 0
+    previous: Array | None = None  # (edges, size): the teacher before; None at index 0
     anchor: float = 0.0
     """λ_x: weight of ‖θ − θ_prev‖² in the minimised objective."""
     confidence: float = 0.0
@@ -37,6 +37,13 @@ class Lesson:
     depth: float = 0.0
     """While training, the target counts as reached this deep inside it."""
     progress: Callable[[str], None] | None = None
+    warm: bool = True
+    """Start from the teacher before, instead of from scratch."""
+
+    @property
+    def start(self) -> Array | None:
+        """Weights (edges, size) to start from; None: random ones."""
+        return self.previous if self.warm else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from torch import nn
 from dibs.envs import Array
 from dibs.policies.network import Network
 from dibs.policies.torch import Actor, linears
+from dibs.teachers.adam import Adam
 from dibs.teachers.base import Learnt, Lesson
 from dibs.teachers.ppo_settings import PpoSettings, Sb3Settings
 from dibs.teachers.sb3 import JointObjective, Pupil, Watch, quiet
@@ -76,7 +77,7 @@ class WatchIterations(Watch):
     def __init__(self, pupil: Pupil, policy: TeacherPolicy, checks: int, frozen: int) -> None:
         super().__init__(pupil, linears(policy.actor), 0, checks)
         self.policy = policy
-        self.frozen = frozen if pupil.previous is not None else 0
+        self.frozen = frozen if pupil.warm else 0
 
     def _on_rollout_start(self) -> None:
         if not self.converged:
@@ -127,7 +128,7 @@ def _train(
                 "net_arch": {"pi": list(lesson.network.hidden), "vf": list(settings.value)},
                 "activation_fn": nn.ReLU,
                 "log_std_init": float(np.log(settings.std)),
-                "optimizer_class": torch.optim.Adam,
+                "optimizer_class": Adam,
                 "optimizer_kwargs": {"eps": 1e-5, "fused": True},
             },
             **options,

@@ -23,6 +23,7 @@ from dibs.envs import Array
 from dibs.envs.sb3 import EpisodeRecorder, ReachAvoidVecEnv
 from dibs.families import ReachAvoid
 from dibs.policies.torch import ACTIVATIONS, flat, linears, load_flat, parameters, split_flat
+from dibs.teachers.adam import Adam
 from dibs.teachers.base import Learnt, Lesson
 from dibs.teachers.ppo_settings import Sb3Settings
 from dibs.teachers.rollouts import draw, roll
@@ -50,6 +51,7 @@ class Pupil:
             recorder=self.recorder,
         )
         self.previous = None if lesson.previous is None else lesson.previous[edge].astype(np.float32)
+        self.warm = lesson.start is not None
 
     @property
     def seed(self) -> int:
@@ -57,7 +59,7 @@ class Pupil:
 
     def start(self, head_gain: float = 1.0) -> Array:
         """The actor to start from: the previous teacher, or random weights with a small action head."""
-        if self.previous is not None:
+        if self.previous is not None and self.warm:
             return self.previous
         theta = self.lesson.network.initial(self.rng)
         weights, biases = self.lesson.network.layers(theta)[-1]
@@ -190,6 +192,7 @@ def train(lesson: Lesson, algorithm: str, settings: Sb3Settings) -> Learnt:
             policy_kwargs={
                 "net_arch": {"pi": list(lesson.network.hidden), "qf": [64, 64]},
                 "activation_fn": ACTIVATIONS[lesson.network.activation],
+                "optimizer_class": Adam,
             },
             **{"learning_starts": 1_000, "train_freq": 1, "gradient_steps": 4, "gamma": 0.9, **settings.options},
         )

@@ -33,14 +33,14 @@ class TeacherSettings:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    cross_index: Weight = 1e-3
+    cross_index: Weight = 1e-2
     """λ_x: weight of ‖θ − θ_prev‖²; 0 trains teachers independently of the previous one's position."""
     confidence: Weight = 0.1
     """λ_conf: weight of the confidence loss in the joint objective."""
     threshold: Share = 0.7
     """τ_c, for the report of what the filter would keep."""
     warm_start: bool = True
-    """Start from the previous teacher's weights; with cross_index = 0 and no warm start, from scratch."""
+    """Start from the previous teacher's weights, instead of from scratch."""
     capacity: Count = 10_000
     """States kept in each buffer of each edge."""
     probes: Count = 400
@@ -111,7 +111,6 @@ def train_teacher(
     tasks = reach_avoid(family, [index])
     buffers = StateBuffers(edges, dim, rng, settings.capacity)
     algorithm = settings.algorithm or family.teacher
-    warm = previous.actor if previous is not None and (settings.warm_start or settings.cross_index > 0) else None
     learnt = train_with(
         algorithm,
         Lesson(
@@ -121,11 +120,12 @@ def train_teacher(
             buffers,
             rng,
             torch_seed(*key),
-            warm,
+            None if previous is None else previous.actor,
             settings.cross_index,
             settings.confidence,
             family.reward.depth,
             progress,
+            settings.warm_start,
         ),
         {**(family.teacher_options if algorithm == family.teacher else {}), **settings.options},
     )

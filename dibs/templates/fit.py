@@ -5,7 +5,9 @@ policy's actions and the teacher's, minimised by Adam with an annealed rate on m
 until it stagnates. What is ours is how it stays finite when κ is unrolled over forty indices: κ is written as
 identity + z / scale with scale the number of unrolled steps, so that a step of Adam at the paper's rate moves
 the *last* policy, not κ, by about that rate; gradients are clipped per template; an edge whose loss runs away
-goes back to its best iterate at half the rate; the best iterate is what is returned.
+goes back to its best iterate at half the rate; the best iterate is what is returned. A polynomial of degree
+m > 1 starts from the best one of degree m − 1, which it contains: started at the identity, higher powers run away
+before they are of use, and the fit ends worse than that of a lower degree.
 
 `dibs-plus` adds two weak priors, which decide what no data says: how a policy travels between two training
 indices. One pulls κ_1 towards 1 (settings.prior), so that policies move evenly; the other pulls the movement
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -58,7 +60,7 @@ class FitSettings:
     least_rate: Positive = 2e-3
     """An edge whose rate falls below this has stagnated."""
     max_steps: Natural = 3000
-    """Most steps."""
+    """Most steps, for every degree up to m."""
     clip: Positive = 10.0
     """Largest gradient norm per template."""
     prior: Weight = 0.0
@@ -128,28 +130,14 @@ def fit(
     began = time.perf_counter()
     if priors is None:
         priors = Priors.uniform(network, len(data.base), settings.prior, settings.movement, settings.free_biases)
-    objective = Objective(data, network, settings, priors)
-    search = _Annealed(objective.zeros(), settings)
     batches = _Batches(data.states.shape[2], rng)
     curve: list[list[float]] = []
-    step = 0
-    for step in range(settings.max_steps + 1):
-        if step % settings.check_every == 0 or step == settings.max_steps:
-            total = objective.value(search.z)
-            if step == 0 and not np.isfinite(total).all():
-                raise DibsError("the loss is not finite before the first step: a dataset or base policy is damaged")
-            curve.append([float(step), *map(float, total)])
-            search.look(total)
-            if progress is not None and step % (10 * settings.check_every) == 0:
-                progress(f"step {step}: loss {search.best.sum():.5f}, {int(search.active.sum())} edges moving")
-            if not search.active.any() or step == settings.max_steps:
-                break
-        moving = np.flatnonzero(search.active)
-        # Far from the minimum a rough gradient will do; the noise falls with the rate.
-        growth = settings.rate / search.rate[moving].max()
-        batch = min(settings.batch, int(settings.first_batch * growth))
-        search.step(moving, objective.gradient(search.z, moving, batches.next(batch)))
-    kappa = objective.kappa(search.best_z)
+    z: Array | None = None
+    for degree in range(min(settings.degree, 1), settings.degree + 1):
+        objective = Objective(data, network, replace(settings, degree=degree), priors)
+        z = _minimise(objective, objective.embed(z), settings, batches, curve, progress)
+    assert z is not None
+    kappa = objective.kappa(z)
     per_index = objective.per_index(kappa)
     looks = np.array(curve)[1:, 1:]  # after the first step
     lost = len(looks) > 0 and not np.isfinite(looks).any(axis=0).all()  # an edge that was never sane again
@@ -160,14 +148,46 @@ def fit(
         )
     seconds = time.perf_counter() - began
     per_index = np.where(data.present, per_index, np.nan)
-    return Fit(kappa, np.nansum(per_index, axis=1), per_index, step, seconds, curve)
+    return Fit(kappa, np.nansum(per_index, axis=1), per_index, int(curve[-1][0]), seconds, curve)
+
+
+def _minimise(
+    objective: Objective,
+    start: Array,
+    settings: FitSettings,
+    batches: _Batches,
+    curve: list[list[float]],
+    progress: Callable[[str], None] | None,
+) -> Array:
+    """The best iterate of Adam from `start`; adds the looks at the loss to the curve, counting steps on."""
+    search = _Annealed(start, settings)
+    before = int(curve[-1][0]) if curve else 0
+    for step in range(settings.max_steps + 1):
+        if step % settings.check_every == 0 or step == settings.max_steps:
+            total = objective.value(search.z)
+            if not curve and not np.isfinite(total).all():
+                raise DibsError("the loss is not finite before the first step: a dataset or base policy is damaged")
+            if step > 0 or not curve:
+                curve.append([float(before + step), *map(float, total)])
+            search.look(total)
+            if progress is not None and step % (10 * settings.check_every) == 0:
+                told = f"step {before + step}: loss {search.best.sum():.5f}, {int(search.active.sum())} edges moving"
+                progress(told if objective.degree <= 1 else f"degree {objective.degree}, {told}")
+            if not search.active.any() or step == settings.max_steps:
+                break
+        moving = np.flatnonzero(search.active)
+        # Far from the minimum a rough gradient will do; the noise falls with the rate.
+        growth = settings.rate / search.rate[moving].max()
+        batch = min(settings.batch, int(settings.first_batch * growth))
+        search.step(moving, objective.gradient(search.z, moving, batches.next(batch)))
+    return search.best_z
 
 
 class Objective:
     """The behavioural-cloning loss and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""
 
     def __init__(self, data: Supervision, network: Network, settings: FitSettings, priors: Priors) -> None:
-        self.data, self.network, self.priors = data, network, priors
+        self.data, self.network, self.priors, self.degree = data, network, priors, settings.degree
         self.ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
         self.length = int(self.ahead.max())
         self.stride = max(int(np.gcd.reduce(self.ahead, axis=None)), 1) if settings.degree == 1 else 1
@@ -178,8 +198,12 @@ class Objective:
         powers = np.arange(settings.degree + 1)[:, None, None]
         self.scale = max(self.length, 1) * size**powers  # (degree + 1, edges, 1)
 
-    def zeros(self) -> Array:
-        return np.zeros_like(self.start)
+    def embed(self, lower: Array | None) -> Array:
+        """The same template as the coordinates of a lower degree describe; without them the identity."""
+        z = np.zeros_like(self.start)
+        if lower is not None:
+            z[: len(lower)] = lower
+        return z
 
     def kappa(self, z: Array) -> Array:
         return np.asarray(self.start + z / self.scale)

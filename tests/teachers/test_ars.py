@@ -140,6 +140,16 @@ def test_a_warm_start_begins_at_the_previous_teacher(tiny, able):
     assert len(learnt.curve) == 1 and learnt.curve[0]["success"] >= 0.9
 
 
+def test_from_scratch_the_anchor_still_pulls(tiny, able):
+    """Without a warm start: random weights, restarts, and every restart drawn to the teacher before."""
+    settings = replace(QUICK, restarts=3, iterations=20, patience=1000)
+    runs = [train(replace(lesson(tiny, previous=able, anchor=a), warm=False), settings) for a in (0.0, 1.0)]
+    began = train(replace(lesson(tiny, previous=able), warm=False), replace(settings, iterations=0)).theta
+    assert not np.array_equal(began, able)
+    free, pulled, before = (np.linalg.norm(theta - able) for theta in (runs[0].theta, runs[1].theta, began))
+    assert pulled < free and pulled < 0.9 * before
+
+
 def test_the_best_iterate_is_kept_not_the_last(tiny, able):
     """With steps far too large every iterate after the first is worse."""
     given = lesson(tiny, previous=able)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def naive_loss(data: Supervision, kappa: np.ndarray, edge: int) -> float:
 def test_the_loss_is_the_printed_formula(degree):
     data, _ = planted(degree, rows=40)
     at = objective(data, FitSettings(degree=degree))
-    z = 0.3 * np.random.default_rng(1).standard_normal(at.zeros().shape)
+    z = 0.3 * np.random.default_rng(1).standard_normal(at.embed(None).shape)
     expected = [naive_loss(data, at.kappa(z), edge) for edge in (0, 1)]
     np.testing.assert_allclose(at.value(z), expected, rtol=1e-4)
 
@@ -98,7 +99,7 @@ def test_the_gradient_against_autograd(degree, prior):
     data, _ = planted(degree, rows=32)
     data.present[1, 3] = False
     at = objective(data, FitSettings(degree=degree, prior=prior, movement=prior / 2))
-    z = 0.2 * np.random.default_rng(3).standard_normal(at.zeros().shape)
+    z = 0.2 * np.random.default_rng(3).standard_normal(at.embed(None).shape)
     for edges in (np.array([0, 1]), np.array([1])):
         got = at.gradient(z, edges, slice(0, 32))
         variable = torch.tensor(z, requires_grad=True)
@@ -152,6 +153,20 @@ def test_it_stays_finite_over_forty_indices(degree):
     start = objective(data, FitSettings(degree=degree)).value(np.zeros_like(found.kappa))
     assert np.isfinite(found.kappa).all() and np.isfinite(unroll(found.kappa, data.base, 40)).all()
     assert np.all(found.loss < 0.5 * start)
+
+
+def test_a_higher_degree_fits_no_worse_than_the_one_it_contains():
+    """Forty indices, the paper's rate, teachers that no polynomial joins: higher powers run away if they are let."""
+    indices = np.arange(0, 41, 5)
+    data, _ = planted(1, indices, edges=3, rows=256, spread=0.01)
+    teachers = data.base[:, None] + 0.7 * rng().standard_normal((3, len(indices), NETWORK.size))
+    data = replace(data, actions=NETWORK.forward(teachers.astype(np.float32), data.states))
+    fits = [fit(data, NETWORK, FitSettings(degree=degree, max_steps=400), rng()) for degree in (1, 2, 3)]
+    for lower, higher in pairwise(fits):
+        assert np.all(higher.loss <= lower.loss)
+        assert higher.steps > lower.steps  # the curve goes on where the lower degree's ended
+        assert higher.curve[: len(lower.curve)] == lower.curve
+    assert fits[2].loss.sum() < fits[0].loss.sum()
 
 
 def test_the_base_policy_is_not_changed():
