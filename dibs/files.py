@@ -112,7 +112,8 @@ def read_table(path: str | Path, columns: list[str] | None = None) -> tuple[pa.T
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(existing(path), columns=columns)
+        with pq.ParquetFile(existing(path)) as file:  # pq.read_table would import pandas
+            table = file.read(columns)
         metadata = json.loads((table.schema.metadata or {})[KEY.encode()])
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise damaged(path, error) from None

@@ -50,11 +50,22 @@ def _tree(module: str) -> ast.Module:
     path = _source(module)
     assert path is not None
     tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             # Bare strings in a body are docstrings, of the thing itself or of the field above them.
             node.body = [s for s in node.body if not _is_text(s)] or [ast.Pass()]
     return tree
+
+
+def _statements(tree: ast.Module) -> list[ast.AST]:
+    """The module and all statements in it: a walk that spares the expressions, which are most of a tree."""
+    found: list[ast.AST] = [tree]
+    for node in found:
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, part, None)
+            if isinstance(inner, list):
+                found += inner
+    return found
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -73,7 +84,7 @@ def _essence(module: str) -> str:
 @cache
 def _imports(module: str) -> list[str]:
     found = []
-    for node in ast.walk(_tree(module)):
+    for node in _statements(_tree(module)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names if alias.name.startswith("dibs")]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dibs"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dibs.errors import DibsError, unknown
 from dibs.families.model import Family, load_family
@@ -13,9 +14,13 @@ from dibs.families.tasks import ReachAvoid, edge_named, ground, reach_avoid
 @cache
 def families() -> dict[str, Family]:
     """The paper's families by name."""
-    from dibs.families.paper import paper_families
+    return {name: get_family(name) for name in _descriptions()}
 
-    return paper_families()
+
+def _descriptions() -> dict[str, dict[str, Any]]:
+    from dibs.families.paper import descriptions
+
+    return descriptions()
 
 
 @cache
@@ -23,9 +28,9 @@ def get_family(name: str) -> Family:
     """A family by its name, or by the path of a YAML file that describes one."""
     if name.endswith((".yaml", ".yml")):
         return load_family(Path(name))
-    if name not in families():
-        raise unknown("family", name, families())
-    return families()[name]
+    if name not in _descriptions():
+        raise unknown("family", name, _descriptions())
+    return load_family(_descriptions()[name])
 
 
 @cache
@@ -41,8 +46,9 @@ def get_benchmark(name: str) -> tuple[Family, str]:
         if chosen not in family.benchmark_ids:
             raise DibsError(f"{path}: name one of its benchmarks, as {path}:ID with ID in {family.benchmark_ids}")
         return family, family.benchmarks.get(chosen, family.specification)
-    for family in families().values():
-        if name in family.benchmark_ids:
+    for described in _descriptions().values():
+        if name in described.get("benchmarks", (described["name"],)):
+            family = get_family(described["name"])
             return family, family.benchmarks.get(name, family.specification)
     raise unknown("benchmark", name, benchmarks())
 

@@ -6,9 +6,10 @@ which are ours and why.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from dibs.families.model import Family, load_family
+Description = dict[str, Any]
 
 LAST_INDEX = 40
 GAPS = [20, 10, 8, 5, 4, 2]
@@ -22,7 +23,7 @@ def _sequence(names: list[str], obstacles: list[str] | None = None) -> str:
     return text
 
 
-def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | None = None, **rest: Any) -> Family:
+def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | None = None, **rest: Any) -> Description:
     """k-reachability for k = 1 … 5: goals in a fixed order, start and regions shifting right."""
     goal_names = [f"g{j + 1}" for j in range(len(goals))]
     obstacle_names = [f"o{j + 1}" for j in range(len(obstacles or []))]
@@ -34,26 +35,24 @@ def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | N
         o: {"center": c, "half_width": 0.7, "shift": shift}
         for o, c in zip(obstacle_names, obstacles or [], strict=True)
     }
-    return load_family(
-        {
-            "name": name,
-            "environment": rest["environment"],
-            "specification": _sequence(goal_names, obstacle_names),
-            "benchmarks": {f"{name}-k{k}": _sequence(goal_names[:k], obstacle_names) for k in range(1, len(goals) + 1)},
-            "start": {"center": [0.0] * len(shift), "noise": rest["noise"], "shift": shift},
-            "regions": regions,
-            "last_index": LAST_INDEX,
-            "gaps": GAPS,
-            "horizon": 20,
-            "teacher": rest["teacher"],
-            "network": rest["network"],
-            "reward": rest.get("reward", {"unit": 10.0, "depth": 0.4}),
-            "description": rest["description"],
-        }
-    )
+    return {
+        "name": name,
+        "environment": rest["environment"],
+        "specification": _sequence(goal_names, obstacle_names),
+        "benchmarks": {f"{name}-k{k}": _sequence(goal_names[:k], obstacle_names) for k in range(1, len(goals) + 1)},
+        "start": {"center": [0.0] * len(shift), "noise": rest["noise"], "shift": shift},
+        "regions": regions,
+        "last_index": LAST_INDEX,
+        "gaps": GAPS,
+        "horizon": 20,
+        "teacher": rest["teacher"],
+        "network": rest["network"],
+        "reward": rest.get("reward", {"unit": 10.0, "depth": 0.4}),
+        "description": rest["description"],
+    }
 
 
-def _choice() -> Family:
+def _choice() -> Description:
     """Choice with one and two levels: past a wall by either of two fixed waypoints, then to the goal."""
     regions: dict[str, Any] = {}
     levels = []
@@ -67,33 +66,31 @@ def _choice() -> Family:
         }
         levels.append(f"(achieve reach(g{level}1) or achieve reach(g{level}2)); achieve reach(goal{level})")
     safe = "avoid(wall1) & avoid(wall2)"
-    return load_family(
-        {
-            "name": "car2d-choice",
-            "environment": {"name": "Car2D"},
-            "specification": f"({'; '.join(levels)}) ensuring {safe}",
-            "benchmarks": {
-                "car2d-choice-l1": f"({levels[0]}) ensuring {safe}",
-                "car2d-choice-l2": f"({'; '.join(levels)}) ensuring {safe}",
-            },
-            "start": {"center": [0.0, 0.0], "noise": 0.3, "shift": [RIGHT, 0.0]},
-            "regions": regions,
-            "last_index": 20,
-            "gaps": [10, 5, 4, 2],
-            "horizon": 20,
-            "teacher": "ars",
-            "network": {"hidden": [8]},
-            "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
-            "description": "one or two levels of: reach either waypoint, then the goal, past a wall",
-        }
-    )
+    return {
+        "name": "car2d-choice",
+        "environment": {"name": "Car2D"},
+        "specification": f"({'; '.join(levels)}) ensuring {safe}",
+        "benchmarks": {
+            "car2d-choice-l1": f"({levels[0]}) ensuring {safe}",
+            "car2d-choice-l2": f"({'; '.join(levels)}) ensuring {safe}",
+        },
+        "start": {"center": [0.0, 0.0], "noise": 0.3, "shift": [RIGHT, 0.0]},
+        "regions": regions,
+        "last_index": 20,
+        "gaps": [10, 5, 4, 2],
+        "horizon": 20,
+        "teacher": "ars",
+        "network": {"hidden": [8]},
+        "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
+        "description": "one or two levels of: reach either waypoint, then the goal, past a wall",
+    }
 
 
 BLOCK = 0.6  # height of a block; the arm's links are 5 long
 GRIP = 0.4  # half-width of the region in which a block is picked or placed
 
 
-def _reacher(kind: str, side: str, blocks: int) -> Family:
+def _reacher(kind: str, side: str, blocks: int) -> Description:
     """Tower de-stacking: index i picks at height i and stacks at height h − i, or drops into a box."""
     target_x = 2.5 if side == "same" else -4.0
     pick = {"center": [5.0, BLOCK / 2], "shift": [0.0, BLOCK], "half_width": GRIP}
@@ -101,60 +98,57 @@ def _reacher(kind: str, side: str, blocks: int) -> Family:
     if kind == "stack":
         place |= {"center": [target_x, BLOCK / 2 + blocks * BLOCK], "shift": [0.0, -BLOCK]}
     gaps = [g for g in (5, 4, 3, 2) if blocks % g == 0]
-    return load_family(
-        {
-            "name": f"reacher-{kind}-{side}-{blocks}",
-            "environment": {"name": "Reacher"},
-            "specification": _sequence(["pick", "place"]),
-            "start": {"center": [4.0, 6.0], "noise": 0.3},
-            "regions": {"pick": pick, "place": place},
-            "last_index": blocks,
-            "gaps": gaps,
-            "horizon": 20,
-            "teacher": "ppo",
-            # The box is small beside what a joint's turn does, and the network tiny: many small, bold steps.
-            "teacher_options": {
-                "n_steps": 8,
-                "batch": 1024,
-                "rate": 0.01,
-                "gamma": 0.97,
-                "std": 0.3,
-                "std_rate": 5.0,
-                "value": [32, 32],
-            },
-            "network": {"hidden": [8]},
-            "reward": {"unit": 5.0, "depth": 0.15},
-            "description": f"tower of {blocks}: pick the top block, then {kind} it on the {side} side",
-        }
-    )
+    return {
+        "name": f"reacher-{kind}-{side}-{blocks}",
+        "environment": {"name": "Reacher"},
+        "specification": _sequence(["pick", "place"]),
+        "start": {"center": [4.0, 6.0], "noise": 0.3},
+        "regions": {"pick": pick, "place": place},
+        "last_index": blocks,
+        "gaps": gaps,
+        "horizon": 20,
+        "teacher": "ppo",
+        # The box is small beside what a joint's turn does, and the network tiny: many small, bold steps.
+        "teacher_options": {
+            "n_steps": 8,
+            "batch": 1024,
+            "rate": 0.01,
+            "gamma": 0.97,
+            "std": 0.3,
+            "std_rate": 5.0,
+            "value": [32, 32],
+        },
+        "network": {"hidden": [8]},
+        "reward": {"unit": 5.0, "depth": 0.15},
+        "description": f"tower of {blocks}: pick the top block, then {kind} it on the {side} side",
+    }
 
 
-def _switch() -> Family:
+def _switch() -> Description:
     """The last ablation: the start moves past a central obstacle, so the right way round switches."""
-    return load_family(
-        {
-            "name": "car2d-switch",
-            "environment": {"name": "Car2D"},
-            "specification": "achieve reach(goal) ensuring avoid(block)",
-            # So wide that the wrong way round takes too long from far out: one route cannot serve all indices.
-            "start": {"center": [-10.0, 0.0], "noise": 0.3, "shift": [2 * RIGHT, 0.0]},
-            "regions": {
-                "goal": {"center": [0.0, 10.0], "half_width": 1.0},
-                "block": {"center": [0.0, 5.0], "half_width": [5.0, 1.0]},
-            },
-            "last_index": 20,
-            "gaps": [10, 5, 4, 2],
-            "horizon": 20,
-            "teacher": "ars",
-            "network": {"hidden": [8]},
-            "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
-            "description": "the start crosses below a central obstacle: first round its left, then its right",
-        }
-    )
+    return {
+        "name": "car2d-switch",
+        "environment": {"name": "Car2D"},
+        "specification": "achieve reach(goal) ensuring avoid(block)",
+        # So wide that the wrong way round takes too long from far out: one route cannot serve all indices.
+        "start": {"center": [-10.0, 0.0], "noise": 0.3, "shift": [2 * RIGHT, 0.0]},
+        "regions": {
+            "goal": {"center": [0.0, 10.0], "half_width": 1.0},
+            "block": {"center": [0.0, 5.0], "half_width": [5.0, 1.0]},
+        },
+        "last_index": 20,
+        "gaps": [10, 5, 4, 2],
+        "horizon": 20,
+        "teacher": "ars",
+        "network": {"hidden": [8]},
+        "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
+        "description": "the start crosses below a central obstacle: first round its left, then its right",
+    }
 
 
-def paper_families() -> dict[str, Family]:
-    """All of the paper's families by name."""
+@cache
+def descriptions() -> dict[str, Description]:
+    """Descriptions of all of the paper's families by name."""
     flat = [[5.0 * j, 8.0 * j] for j in range(1, 6)]
     high = [[5.0 * j, 8.0 * j, 4.0 * j] for j in range(1, 6)]
     beside = [[x - 2.5 + 0.9, y - 4.0 - 0.3] for x, y in flat]  # clips the straight line between two goals
@@ -201,4 +195,4 @@ def paper_families() -> dict[str, Family]:
     for blocks in (8, 9, 10):
         for kind in ("drop", "stack"):
             families += [_reacher(kind, side, blocks) for side in ("same", "opposite")]
-    return {family.name: family for family in families}
+    return {family["name"]: family for family in families}

@@ -86,7 +86,7 @@ def absent(*names):
     raise AssertionError("the registry of families was asked")
 dibs.families.families = dibs.families.get_family = dibs.families.get_benchmark = absent
 import dibs.families.paper
-dibs.families.paper.paper_families = absent
+dibs.families.paper.descriptions = absent
 from dibs.evaluation.policy import load_policy
 
 policy = load_policy(sys.argv[1])
