@@ -727,10 +727,18 @@ def to_latex(table: Table) -> str:
         lines = [r"\begingroup" + size, rf"\begin{{{kind}}}", caption + r" \\", *top, r"\endfirsthead"]
         lines += [*top, r"\endhead", *body, r"\bottomrule", r"\end{longtable}", r"\endgroup"]
     else:
-        lines = [r"\begin{table}[t]", r"\centering" + size, caption, rf"\begin{{{kind}}}", *top, *body]
-        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    needs = "booktabs, longtable" if long else "booktabs"
-    return "\n".join([rf"% \usepackage{{{needs.replace(', ', ',')}}}", *lines]) + "\n"
+        lines = [r"\begin{table}[t]", r"\centering" + size, caption, r"\begin{adjustbox}{max width=\linewidth}"]
+        lines += [
+            rf"\begin{{{kind}}}",
+            *top,
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+            r"\end{table}",
+        ]
+    needs = "booktabs,longtable" if long else "booktabs,adjustbox"
+    return "\n".join([rf"% \usepackage{{{needs}}}", *lines]) + "\n"
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {".csv": to_csv, ".md": to_markdown, ".tex": to_latex}

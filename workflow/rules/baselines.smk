@@ -25,7 +25,7 @@ rule baseline:
         ),
         places=quick(lambda w: PLANS[w.root].where),
     message:
-        "baseline {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
+        "baseline {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
         "dibs baseline {wildcards.method} {params.benchmark:q} --gap {wildcards.gap} --seed {wildcards.seed}"
         " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

@@ -23,7 +23,7 @@ rule base_dataset:
         depends=quick(lambda w: PLANS[w.root].depends("datasets", w.family)),
         places=quick(lambda w: PLANS[w.root].where),
     message:
-        "dataset of {wildcards.family}, index 0, seed {wildcards.seed}"
+        "dataset of {wildcards.family}, index 0, seed {wildcards.seed}, in {wildcards.root}"
     shell:
         "dibs dataset {params.family:q} --gap {params.gap} --index 0 --seed {wildcards.seed}"
         " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
@@ -50,7 +50,7 @@ rule dataset:
         depends=quick(lambda w: PLANS[w.root].depends("datasets", w.family)),
         places=quick(lambda w: PLANS[w.root].where),
     message:
-        "dataset of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
+        "dataset of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
         "dibs dataset {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
         " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

@@ -24,7 +24,7 @@ rule evaluation:
         ),
         places=quick(lambda w: PLANS[w.root].where),
     message:
-        "evaluation of {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}"
+        "evaluation of {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
         "dibs evaluate {params.benchmark:q} --method {wildcards.method} --gap {wildcards.gap} --seed {wildcards.seed}"
         " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

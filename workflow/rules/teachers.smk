@@ -21,7 +21,7 @@ rule base_teacher:
         depends=quick(lambda w: PLANS[w.root].depends("teachers", w.family)),
         places=quick(lambda w: PLANS[w.root].where),
     message:
-        "teacher of {wildcards.family}, index 0, seed {wildcards.seed}"
+        "teacher of {wildcards.family}, index 0, seed {wildcards.seed}, in {wildcards.root}"
     shell:
         "dibs teacher {params.family:q} --gap {params.gap} --index 0 --seed {wildcards.seed}"
         " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
@@ -50,7 +50,7 @@ rule teacher:
         depends=quick(lambda w: PLANS[w.root].depends("teachers", w.family)),
         places=quick(lambda w: PLANS[w.root].where),
     message:
-        "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}"
+        "teacher of {wildcards.family}, gap {wildcards.gap}, index {wildcards.index}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
         "dibs teacher {params.family:q} --gap {wildcards.gap} --index {wildcards.index} --seed {wildcards.seed}"
         " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"

@@ -27,7 +27,7 @@ for fitted in TEMPLATE_METHODS:
             depends=quick(lambda w, method=fitted: PLANS[w.root].depends("templates", w.family, method)),
             places=quick(lambda w: PLANS[w.root].where),
         message:
-            "template {params.method} of {wildcards.family}, gap {wildcards.gap}, seed {wildcards.seed}"
+            "template {params.method} of {wildcards.family}, gap {wildcards.gap}, seed {wildcards.seed}, in {wildcards.root}"
         shell:
             "dibs fit {params.family:q} --method {params.method} --gap {wildcards.gap} --seed {wildcards.seed}"
             " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
