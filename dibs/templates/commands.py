@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dibs.families import Family
     from dibs.teachers.train import Teacher
-    from dibs.templates.fit import FitSettings
+    from dibs.templates.fit import Fit, FitSettings
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "dibs": {},
@@ -96,12 +96,9 @@ def run(args: argparse.Namespace) -> int:
     write_json(
         metrics(output),
         {
-            "edges": dict(zip(template.edges, result.loss, strict=True)),
-            "per_index": dict(zip(template.edges, result.per_index, strict=True)),
+            **_told(template.edges, result),
             "train": train,
             "chosen": dict(zip(template.edges, choice.chosen, strict=True)) if choice else None,
-            "steps": result.steps,
-            "curve": result.curve,
         },
     )
     write_json(timing(output), {"seconds": result.seconds})
@@ -110,6 +107,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"{label}: {name}  loss {loss:.5f}")
     print(f"{label}: {result.steps} steps in {result.seconds:.1f} s → {output}")
     return 0
+
+
+def _told(edges: tuple[str, ...], result: Fit) -> dict[str, Any]:
+    """What the metrics say of a fit."""
+    return {
+        "edges": dict(zip(edges, result.loss, strict=True)),
+        "per_index": dict(zip(edges, result.per_index, strict=True)),
+        "steps": result.steps,
+        "curve": result.curve,
+    }
 
 
 def _branch(
@@ -129,14 +136,7 @@ def _branch(
     label = f"{args.method} {family.name} gap {args.gap} seed {args.seed}"
     template, modes, fits = fit_branches(args.method, family, teachers, files, settings, rng, reporter(args, label))
     told = [
-        {
-            "train": mode.train,
-            "edges": dict(zip(mode.edges, result.loss, strict=True)),
-            "per_index": dict(zip(mode.edges, result.per_index, strict=True)),
-            "steps": result.steps,
-            "curve": result.curve,
-        }
-        for mode, result in zip(template.modes, fits, strict=True)
+        {**_told(mode.edges, result), "train": mode.train} for mode, result in zip(template.modes, fits, strict=True)
     ]
     silhouette = {str(count): score for count, score in modes.silhouette.items()}
     write_json(metrics(output), {"train": template.train, "modes": told, "silhouette": silhouette})
