@@ -357,8 +357,13 @@ def _parse(data: Mapping[str, Any]) -> tuple[Config, list[str]]:
             return Config.model_validate(kept), problems
         except ValidationError as error:
             problems += map(_told, error.errors())
-            for e in reversed(error.errors()):  # so that what is left of a list keeps its positions
-                _remove(kept, e["loc"])
+            # What lacks a key goes as a whole. Last ones first, so that what is left of a list keeps its positions.
+            gone: set[Location] = set()
+            for e in reversed(error.errors()):
+                location = e["loc"][:-1] if e["type"] == "missing" else e["loc"]
+                if not any(location[:n] in gone for n in range(1, len(location) + 1)):
+                    _remove(kept, location)
+                    gone.add(location)
 
 
 def _copy(value: Any) -> Any:
@@ -385,6 +390,8 @@ def _told(error: ErrorDetails) -> str:
         near = difflib.get_close_matches(str(location[-1]), _keys(location[:-1]), n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(_keys(location[:-1]))}."
         return f"{key}: unknown key.{hint}"
+    if error["type"] == "missing":
+        return f"{key}: is missing"
     message = error["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     return f"{key}: {message} (found {error['input']!r})"
@@ -622,8 +629,10 @@ def _brief(error: Exception) -> str:
 def json_schema() -> str:
     """The config's JSON schema, as kept in config/schema.json."""
     schema = Config.model_json_schema()
-    for section in (Teachers, Datasets, Templates):  # pydantic reads the docstrings of a class's own fields only
-        inherited = schema["$defs"][section.__mro__[1].__name__]["properties"]
-        schema["$defs"][section.__name__]["properties"] |= inherited
+    for kind in (Teachers, Datasets, Templates):  # pydantic reads the docstrings of a class's own fields only
+        inherited = schema["$defs"][kind.__mro__[1].__name__]["properties"]
+        schema["$defs"][kind.__name__]["properties"] |= inherited
+    for section in schema["$defs"].values():
+        section.pop("required", None)  # a page laid over another need not repeat what that has
     del schema["properties"]["methods"]["default"]  # the registry's affair
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"

@@ -28,6 +28,7 @@ FILES = [
     "config/laptop.yaml",
     "config/paper-sweeps.yaml",
     "tests/workflow/tiny.yaml",
+    *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "config/study").glob("*.yaml")) if p.name != "sweeps.yaml"),
 ]
 SMALL = {"benchmarks": ["car2d-reach-k1"], "methods": ["dibs"]}
 
@@ -160,7 +161,7 @@ def test_settings_of_a_family_and_its_algorithm():
             "benchmarks": ["car2d-reach-k1", "reacher-drop-same-8"],
             "methods": ["dibs"],
             "teachers": {
-                "cross_index": "1e-2",  # how YAML reads 1e-2
+                "cross_index": "2e-2",  # how YAML reads 2e-2
                 "algorithms": {"ars": {"iterations": 50, "best": 8}},
                 "families": {
                     "reacher-*": {"cross_index": 0.5},
@@ -172,9 +173,9 @@ def test_settings_of_a_family_and_its_algorithm():
     )
     car, arm = (config.teacher_settings(f) for f in config.families.values())
     # What equals the algorithm's default (best: 8) need not be said.
-    assert car == TeacherSettings(cross_index=0.01, probes=9, options={"iterations": 50, "restarts": 2})
+    assert car == TeacherSettings(cross_index=0.02, probes=9, options={"iterations": 50, "restarts": 2})
     assert arm == TeacherSettings(cross_index=0.5)
-    said = {"cross_index": 0.01, "options": {"iterations": 50, "restarts": 2}, "probes": 9}
+    said = {"cross_index": 0.02, "options": {"iterations": 50, "restarts": 2}, "probes": 9}
     assert json.loads(difference(car, TeacherSettings())) == said
 
 
@@ -207,6 +208,15 @@ def test_configs_are_valid_and_know_their_schema(file, capsys):
     named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
     assert ((ROOT / file).parent / named).resolve() == ROOT / "config/schema.json"
     jsonschema.validate(yaml.safe_load(text), json.loads((ROOT / "config/schema.json").read_text()))
+
+
+def test_an_overlay_of_the_sweeps_alone_lacks_what_it_overlays(capsys):
+    """One message that names every missing key, although there are several to a sweep; over the sweeps it is valid."""
+    assert cli.main(["config", "check", "config.yaml", "config/study/sweeps.yaml"]) == 1
+    told = capsys.readouterr().err
+    for name in ("cross-index", "threshold", "degree"):
+        assert f"sweeps.{name}.grid: is missing" in told and f"sweeps.{name}.rule: is missing" in told
+    assert cli.main(["config", "check", "config.yaml", "config/paper-sweeps.yaml", "config/study/sweeps.yaml"]) == 0
 
 
 def test_schema_is_in_step():
