@@ -76,11 +76,16 @@ def test_tables_are_put_into_a_page(finished: Clone):
     page.write_text("".join(f"<!-- {name}: begin -->\nold\n<!-- {name}: end -->\n" for name in ("methods", "sweeps x")))
     command = [sys.executable, "workflow/scripts/study.py", "results", "--into", "page.md"]
     said = subprocess.run(command, cwd=finished.path, check=True, capture_output=True, text=True, timeout=120)
-    assert "sweeps x: nothing of it in the results" in said.stderr
+    assert "sweeps x: left as it is" in said.stderr
     head, _, *rows = (line for line in page.read_text().splitlines() if line.startswith("|"))
     assert head == "| benchmark | gap | seeds | ARS | DIBS | DIBS+ |"
     assert [row.split(" | ")[:3] for row in rows] == [["| `tiny-reach-k2`", gap, "1"] for gap in ("4", "2")]
     assert page.read_text().count("old") == 1
+    told = page.read_text()
+    subprocess.run([*command, "--only", "losses"], cwd=finished.path, check=True, timeout=120)
+    assert page.read_text() == told  # the page has no place for losses
+    said = subprocess.run([*command, "--only", "loss"], cwd=finished.path, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 2 and "no table loss; there are teachers, templates, methods, losses" in said.stderr
 
 
 def times(clone: Clone) -> dict[Path, int]:

@@ -124,7 +124,7 @@ def put(page: Path, found: dict[str, str]) -> None:
     def replaced(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in found:
-            print(f"{page}: {name}: nothing of it in the results; left as it is", file=sys.stderr)
+            print(f"{page}: {name}: left as it is", file=sys.stderr)
             return match[0]
         return f"<!-- {name}: begin -->\n{found[name]}\n<!-- {name}: end -->"
 
@@ -137,10 +137,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="root of results")
     parser.add_argument("--into", type=Path, metavar="PAGE.md", help="a page with the tables' names")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these tables only, for example: methods")
     args = parser.parse_args()
     if not args.results.is_dir():
         parser.error(f"{args.results}: no such folder")
     found = tables(args.results)
+    if unknown := set(args.only or ()) - set(found):
+        parser.error(f"--only: no table {', '.join(sorted(unknown))}; there are {', '.join(found)}")
+    found = {name: text for name, text in found.items() if args.only is None or name in args.only}
     if args.into:
         put(args.into, found)
     else:
