@@ -80,3 +80,8 @@ rule evaluations:
 rule teachers:
     input:
         TEACHERS,
+
+
+rule datasets:
+    input:
+        DATASETS,

@@ -26,6 +26,8 @@ from dibs.teachers.base import Learnt, Lesson
 from dibs.teachers.ppo_settings import PpoSettings, Sb3Settings
 from dibs.teachers.sb3 import JointObjective, Pupil, Watch, quiet
 
+GOOD = 0.99  # success of a search from scratch after which no other one is begun
+
 
 class TeacherPolicy(ActorCriticPolicy):
     """SB3's actor-critic policy with the lesson's network as its mean."""
@@ -87,7 +89,7 @@ class WatchIterations(Watch):
 
 
 def train(lesson: Lesson, settings: PpoSettings) -> Learnt:
-    """Train one actor per edge, one edge after the other."""
+    """Train one actor per edge, one edge after the other; from scratch, an edge that fails is begun anew."""
     options = {
         "n_steps": settings.n_steps,
         "batch_size": settings.batch,
@@ -114,35 +116,55 @@ def _train(
     torch.set_num_threads(1)
     thetas, heads, curve, steps = [], [], [], 0
     for edge in range(lesson.tasks.tasks):
-        pupil = Pupil(lesson, edge, settings.n_envs)
-        env = Bootstrapped(pupil.env)
-        model = kind(
-            TeacherPolicy,
-            env,
-            seed=pupil.seed,
-            device="cpu",
-            policy_kwargs={
-                "network": lesson.network,
-                "theta": pupil.start(settings.head_gain),
-                "std_rate": settings.std_rate,
-                "net_arch": {"pi": list(lesson.network.hidden), "vf": list(settings.value)},
-                "activation_fn": nn.ReLU,
-                "log_std_init": float(np.log(settings.std)),
-                "optimizer_class": Adam,
-                "optimizer_kwargs": {"eps": 1e-5, "fused": True},
-            },
-            **options,
-        )
-        env.model = model
-        policy = model.policy
-        assert isinstance(policy, TeacherPolicy)
-        joint = JointObjective(pupil, linears(policy.actor), policy.actor.trunk, policy.optimizer)
-        watch = WatchIterations(pupil, policy, settings.checks, settings.frozen)
-        quiet(model)
-        model.learn(total, callback=watch, log_interval=10**9)
-        pupil.keep_episodes()
-        thetas.append(watch.theta)
-        heads.append(joint.weights())
-        curve += watch.curve
-        steps += model.num_timesteps
+        watches = []
+        for attempt in range(1 if lesson.start is not None else settings.restarts):
+            model, watch, head = _search(lesson, edge, attempt, kind, settings, options, total)
+            watches.append((watch.best, -attempt, watch.theta, head))
+            curve += watch.curve
+            steps += model.num_timesteps
+            if watch.best[0] >= GOOD:
+                break
+        *_, theta, head = max(watches, key=lambda tried: tried[:2])
+        thetas.append(theta)
+        heads.append(head)
     return Learnt(np.stack(thetas), np.stack(heads), steps, len(curve), curve)
+
+
+def _search(
+    lesson: Lesson,
+    edge: int,
+    attempt: int,
+    kind: type[OnPolicyAlgorithm],
+    settings: PpoSettings,
+    options: dict[str, Any],
+    total: int,
+) -> tuple[OnPolicyAlgorithm, WatchIterations, Array]:
+    """Train one edge's actor once; returns the model, what was seen of its actor, and the confidence head."""
+    pupil = Pupil(lesson, edge, settings.n_envs, attempt)
+    env = Bootstrapped(pupil.env)
+    model = kind(
+        TeacherPolicy,
+        env,
+        seed=pupil.seed,
+        device="cpu",
+        policy_kwargs={
+            "network": lesson.network,
+            "theta": pupil.start(settings.head_gain),
+            "std_rate": settings.std_rate,
+            "net_arch": {"pi": list(lesson.network.hidden), "vf": list(settings.value)},
+            "activation_fn": nn.ReLU,
+            "log_std_init": float(np.log(settings.std)),
+            "optimizer_class": Adam,
+            "optimizer_kwargs": {"eps": 1e-5, "fused": True},
+        },
+        **options,
+    )
+    env.model = model
+    policy = model.policy
+    assert isinstance(policy, TeacherPolicy)
+    joint = JointObjective(pupil, linears(policy.actor), policy.actor.trunk, policy.optimizer)
+    watch = WatchIterations(pupil, policy, settings.checks, settings.frozen)
+    quiet(model)
+    model.learn(total, callback=watch, log_interval=10**9)
+    pupil.keep_episodes()
+    return model, watch, joint.weights()

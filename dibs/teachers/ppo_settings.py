@@ -38,6 +38,8 @@ class PpoSettings:
     """Scale of the initial action head: first actions are small."""
     iterations: int = 100
     """Most iterations per edge."""
+    restarts: int = 3
+    """Most searches of an edge when there is no previous teacher: another one begins where the last has failed."""
     frozen: int = 1
     """First iterations of a warm start in which only the value network learns."""
     checks: int = 200

@@ -34,12 +34,12 @@ SAMPLE = 256  # states of either quality per evaluation of the confidence loss
 class Pupil:
     """One edge of a lesson: its task (with the target shrunk by the lesson's depth), buffers and environment."""
 
-    def __init__(self, lesson: Lesson, edge: int, n_envs: int) -> None:
-        self.lesson, self.edge = lesson, edge
+    def __init__(self, lesson: Lesson, edge: int, n_envs: int, attempt: int = 0) -> None:
+        self.lesson, self.edge, self.attempt = lesson, edge, attempt
         task = lesson.tasks.take([edge])
         inside = np.sign(task.target_sign)[..., None] * lesson.depth
         self.task: ReachAvoid = dataclasses.replace(task, target_half=task.target_half - inside)
-        self.rng = np.random.default_rng([lesson.seed, edge])
+        self.rng = np.random.default_rng([lesson.seed, edge, *[attempt] * (attempt > 0)])
         self.scaling = lesson.scaling.take(np.array([edge]))
         self.recorder = EpisodeRecorder(n_envs, task.horizon, lesson.network.inputs)
         self.env = ReachAvoidVecEnv(
@@ -55,7 +55,7 @@ class Pupil:
 
     @property
     def seed(self) -> int:
-        return (self.lesson.seed + 7919 * self.edge) % 2**31
+        return (self.lesson.seed + 7919 * self.edge + 104_729 * self.attempt) % 2**31
 
     def start(self, head_gain: float = 1.0) -> Array:
         """The actor to start from: the previous teacher, or random weights with a small action head."""
@@ -156,8 +156,9 @@ class Watch(BaseCallback):
         self.curve.append({"edge": self.pupil.edge, "steps": self.num_timesteps, "success": success, "return": returns})
         if self.pupil.lesson.progress is not None:
             self.pupil.lesson.progress(
-                f"edge {self.pupil.edge + 1} of {self.pupil.lesson.tasks.tasks}: "
-                f"success {success:.3f} after {self.num_timesteps} steps"
+                f"edge {self.pupil.edge + 1} of {self.pupil.lesson.tasks.tasks}"
+                + (f", begun anew ({self.pupil.attempt + 1})" if self.pupil.attempt else "")
+                + f": success {success:.3f} after {self.num_timesteps} steps"
             )
         self.looks += 1
 

@@ -40,6 +40,7 @@ TIMES = PLACES.root / "times"
 TABLES, FIGURES = PLAN.tables, PLAN.figures
 EVALUATIONS = [file for benchmark in PLAN.config.chosen for file in PLAN.evaluations_of(benchmark)]
 TEACHERS = sorted({file for s in PLAN.splits for file in PLAN.teachers(s.family, s.gap, s.seed)})
+DATASETS = sorted({file for s in PLAN.splits for file in PLAN.datasets(s.family, s.gap, s.seed)})
 
 # `dibs` in the rules is the package beside the Snakefile, wherever that is run from, by the interpreter that runs
 # Snakemake: no activated environment is needed, on a cluster's node neither.
