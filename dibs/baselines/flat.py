@@ -1,7 +1,8 @@
 """A whole specification as one task (paper, section 5.1): what methods without graph or branching train on.
 
-The policy sees the state, scaled by constants of the benchmark, and (`observe_stage`) a one-hot of how many
-stages of the specification lie behind it; it never sees the index. Arrays end in (tasks, rollouts[, dim]),
+The policy sees the state, scaled by constants of the benchmark, and (`observe_stage`) a flag for every stage of
+the specification that lies behind it; it never sees the index. (Flags that stay up, rather than one that moves on:
+a stage that is met for the first time then looks like the one before, and what was learnt there still holds.) Arrays end in (tasks, rollouts[, dim]),
 one task per index, and may have any axes before: candidates of a search, for one; thousands of episodes advance
 in one array program. How far an episode has come is followed by `dibs.baselines.tracking`, which tests hold
 against `dibs.spectrl.Monitor`; what an evaluation counts is decided by `dibs.spectrl.satisfied` on the recorded
@@ -110,7 +111,7 @@ class FlatTask:
     text: str
     indices: tuple[int, ...]
     observe_stage: bool = True
-    """Append a one-hot of the stage to the scaled state."""
+    """Append flags of the stages behind to the scaled state."""
     reward_kind: RewardKind = "distance"
     """Per step: minus the distance to go (as the teachers'), or how much of it the step has covered."""
     bonus: float = 1.0
@@ -156,7 +157,7 @@ class FlatTask:
 
     @property
     def observation_dim(self) -> int:
-        return self.state_dim + (self.stages if self.observe_stage else 0)
+        return self.state_dim + (self.stages - 1 if self.observe_stage else 0)
 
     @property
     def action_dim(self) -> int:
@@ -198,7 +199,7 @@ class FlatTask:
         scaled = seen[..., : self.state_dim]
         np.subtract(states, center, out=scaled)
         scaled /= half
-        seen[..., self.state_dim :] = self._one_hot.take(stage, axis=0)
+        seen[..., self.state_dim :] = self._flags.take(stage, axis=0)
         return seen
 
     def satisfied(self, seen: Seen) -> Bools:
@@ -228,9 +229,9 @@ class FlatTask:
         return tracker(self.spec, boxes, self.depth)
 
     @cached_property
-    def _one_hot(self) -> Array:
-        """(stages + 1, stages): an episode that is over has no stage."""
-        return np.eye(self.stages + 1, self.stages, dtype=np.float32)
+    def _flags(self) -> Array:
+        """(stages + 1, stages − 1): which stages are behind; the last one never is while an episode lasts."""
+        return np.tri(self.stages + 1, self.stages - 1, -1, dtype=np.float32)
 
     def _reward(self, before: Seen, after: Seen) -> Array:
         constants, was, now = self.family.reward, before.track, after.track

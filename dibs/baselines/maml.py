@@ -59,7 +59,7 @@ class Settings:
     """Hidden layers of the policy."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of the hidden layers."""
-    rollouts: int = 10
+    rollouts: int = 4
     """Episodes per task, before and again after adaptation."""
     tasks: int = 10
     """Most tasks in an iteration; with more training indices, so many are drawn each time."""

@@ -199,8 +199,9 @@ def test_observations_are_scaled_states_and_the_stage() -> None:
     family, text = get_benchmark("car2d-reach-k3")
     task = FlatTask(family, text, (0,))
     center, half = task.scaling
-    seen = task.observe(np.stack([center, center + half]), np.array([0, 2]))
-    np.testing.assert_allclose(seen, [[0, 0, 1, 0, 0], [1, 1, 0, 0, 1]], atol=1e-6)
+    seen = task.observe(np.stack([center, center + half, center]), np.array([0, 1, 2]))
+    np.testing.assert_allclose(seen, [[0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 1, 1]], atol=1e-6)
+    assert seen.shape[-1] == task.observation_dim
     assert FlatTask(family, text, (0,), observe_stage=False).observe(center[None], np.array([1])).shape == (1, 2)
     # Constants of the benchmark, not of the indices at hand.
     assert np.array_equal(FlatTask(family, text, (17, 80)).scaling[0], center)
