@@ -27,6 +27,8 @@ CANDIDATES = (  # prior, movement, free_biases: from the paper's objective to ev
     (1e-3, 0.0, False),
     (1e-2, 1e-3, True),
     (1e-2, 1e-3, False),
+    (1e-1, 1e-2, True),
+    (1e-1, 1e-2, False),
 )
 FOLDS = 2  # interior training indices left out, one at a time
 ROLLOUTS = 200

@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_choice(tiny, gathered, monkeypatch):
     monkeypatch.setattr(module, "STEPS", 30)
     choices = [select(tiny, *gathered, QUICK, np.random.default_rng(3)) for _ in range(2)]
     assert choices[0].chosen == choices[1].chosen and np.array_equal(choices[0].success, choices[1].success)
-    assert all(0 <= c < len(CANDIDATES) for c in choices[0].chosen) and choices[0].success.shape == (2, 4)
+    assert all(0 <= c < len(CANDIDATES) for c in choices[0].chosen) and choices[0].success.shape == (2, 6)
 
 
 def test_an_edge_worse_off_with_its_prior_goes_back(tiny, gathered):
