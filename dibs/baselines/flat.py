@@ -101,6 +101,8 @@ class TaskSettings(Protocol):
     def bonus(self) -> float: ...
     @property
     def depth(self) -> float: ...
+    @property
+    def penalty(self) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +120,15 @@ class FlatTask:
     """Reward for every stage completed."""
     depth: float = 0.0
     """A target counts as reached this deep inside: 0 as the specification says, more to aim at the middle."""
+    penalty: float = 1.0
+    """Share of the family's penalty for unsafe states that the reward has."""
 
     @classmethod
     def of(cls, family: Family, text: str, indices: Sequence[int], settings: TaskSettings) -> FlatTask:
         """The task as a method's settings have it; a negative depth stands for the family's."""
         depth = family.reward.depth if settings.depth < 0 else settings.depth
-        return cls(family, text, tuple(indices), settings.observe_stage, settings.reward, settings.bonus, depth)
+        own = (settings.observe_stage, settings.reward, settings.bonus, depth, settings.penalty)
+        return cls(family, text, tuple(indices), *own)
 
     def some(self, count: int, rng: np.random.Generator) -> FlatTask:
         """The same at so many of its indices, drawn at random; at all of them if there are no more."""
@@ -235,18 +240,18 @@ class FlatTask:
 
     def _reward(self, before: Seen, after: Seen) -> Array:
         constants, was, now = self.family.reward, before.track, after.track
-        unit = np.float32(constants.unit)
+        unit, penalty = np.float32(constants.unit), np.float32(self.penalty * constants.unsafe_penalty)
         reward = now.distance / -unit if self.reward_kind == "distance" else (was.distance - now.distance) / unit
         won = self.satisfied(after)
         failed = was.alive & ~now.alive & ~won
         if failed.any():
             # Failing must not pay: it costs as much as standing still until the end would have.
             standing = was.distance / -unit * (self.horizon - before.time) if self.reward_kind == "distance" else 0.0
-            reward = np.where(failed, standing - np.float32(constants.unsafe_penalty), reward)
+            reward = np.where(failed, standing - penalty, reward)
         if now.safety is not None and constants.margin > 0.0:
             near = np.clip((constants.margin - now.safety) / np.float32(constants.margin), 0.0, 1.0)
             near *= ~failed
-            reward -= np.float32(0.5 * constants.unsafe_penalty) * near
+            reward -= np.float32(0.5) * penalty * near
         reward += np.float32(self.bonus) * (now.stage > was.stage)
         reward *= was.alive
         return reward
@@ -299,15 +304,17 @@ def evaluate_flat(
     observe_stage: bool = True,
     reward_kind: RewardKind = "distance",
     bonus: float = 1.0,
+    penalty: float = 1.0,
 ) -> dict[int, int]:
     """Number of rollouts of each index that satisfy the specification, as the semantics of SPECTRL decide.
 
-    `reward_kind` and `bonus` matter to a policy that reads rewards: they must be those it was trained with.
+    `reward_kind`, `bonus` and `penalty` matter to a policy that reads rewards: they must be those it was trained with.
     """
     spec, counts = parse(text), {}
     ordered = sorted(set(indices))
     for at in range(0, len(ordered), CHUNK):
-        task = FlatTask(family, text, tuple(ordered[at : at + CHUNK]), observe_stage, reward_kind, bonus)
+        chunk = tuple(ordered[at : at + CHUNK])
+        task = FlatTask(family, text, chunk, observe_stage, reward_kind, bonus, penalty=penalty)
         outcome = rollout(task, policy, task.evaluation_draws(settings.rollouts, seed), record=True)
         assert outcome.states is not None
         for i, index in enumerate(task.indices):

@@ -93,6 +93,8 @@ class Settings:
     """Reward for every stage completed."""
     depth: float = 0.0
     """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    penalty: float = 0.1
+    """Share of the family's penalty for unsafe states: in full, who explores had better stand still."""
     check_every: int = 10
     """Iterations between two measurements of the training tasks."""
     check_rollouts: int = 20

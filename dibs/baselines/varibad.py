@@ -107,6 +107,8 @@ class Settings:
     """Reward for every stage completed."""
     depth: float = 0.0
     """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    penalty: float = 0.1
+    """Share of the family's penalty for unsafe states: in full, who explores had better stand still."""
     check_every: int = 5
     """Iterations between two measurements of the training tasks."""
     check_rollouts: int = 20
@@ -517,6 +519,5 @@ def count(
     sizes = metadata["shape"]
     shape = Shape(**{**sizes, "decoder_hidden": tuple(sizes["decoder_hidden"]), "hidden": tuple(sizes["hidden"])})
     own = parse_settings(Settings, metadata["settings"], str(artefact))
-    return evaluate_flat(
-        family, text, Acting(shape, tensors), indices, settings, seed, own.observe_stage, own.reward, own.bonus
-    )
+    seen = (own.observe_stage, own.reward, own.bonus, own.penalty)
+    return evaluate_flat(family, text, Acting(shape, tensors), indices, settings, seed, *seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -207,17 +208,19 @@ def test_observations_are_scaled_states_and_the_stage() -> None:
     assert np.array_equal(FlatTask(family, text, (17, 80)).scaling[0], center)
 
 
-@pytest.mark.parametrize("kind", ["distance", "progress"])
-def test_running_into_an_obstacle_does_not_pay(kind: dibs.baselines.flat.RewardKind) -> None:
+@pytest.mark.parametrize(("kind", "penalty"), [("distance", 1.0), ("progress", 1.0), ("progress", 0.1)])
+def test_running_into_an_obstacle_does_not_pay(kind: dibs.baselines.flat.RewardKind, penalty: float) -> None:
     family: Family
     family, text = get_benchmark("car2d-reach-obs-k1")
-    task = FlatTask(family, text, (0,), reward_kind=kind)
+    task = FlatTask(family, text, (0,), reward_kind=kind, penalty=penalty)
     draws = task.draw(50, np.random.default_rng(0))
     block = family.boxes(0)["o1"].center
     crash = rollout(task, Constant(1.0, float(np.arctan2(block[1], block[0]) / np.pi)), draws)
     stand = rollout(task, Constant(-1.0, 0.0), draws)
     assert crash.lengths.mean() < task.horizon / 2 and not crash.success.any()
     assert crash.returns.mean() < stand.returns.mean()
+    free = rollout(replace(task, penalty=0.0), Constant(1.0, float(np.arctan2(block[1], block[0]) / np.pi)), draws)
+    assert (crash.returns <= free.returns - penalty * family.reward.unsafe_penalty + 1e-4).all()
 
 
 def test_progress_adds_up_to_the_way_covered_and_the_stages_completed() -> None:
