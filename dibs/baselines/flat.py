@@ -2,11 +2,11 @@
 
 The policy sees the state, scaled by constants of the benchmark, and (`observe_stage`) a flag for every stage of
 the specification that lies behind it; it never sees the index. (Flags that stay up, rather than one that moves on:
-a stage that is met for the first time then looks like the one before, and what was learnt there still holds.) Arrays end in (tasks, rollouts[, dim]),
-one task per index, and may have any axes before: candidates of a search, for one; thousands of episodes advance
-in one array program. How far an episode has come is followed by `dibs.baselines.tracking`, which tests hold
-against `dibs.spectrl.Monitor`; what an evaluation counts is decided by `dibs.spectrl.satisfied` on the recorded
-states alone.
+a stage that is met for the first time then looks like the one before, and what was learnt there still holds.)
+Arrays end in (tasks, rollouts[, dim]), one task per index, and may have any axes before: candidates of a search,
+for one; thousands of episodes advance in one array program. How far an episode has come is followed by
+`dibs.baselines.tracking`, which tests hold against `dibs.spectrl.Monitor`; what an evaluation counts is decided by
+`dibs.spectrl.satisfied` on the recorded states alone.
 """
 
 from __future__ import annotations
