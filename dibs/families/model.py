@@ -58,7 +58,9 @@ class RegionModel(Moving):
         """Ground the region at one index or at an array of them."""
         indices = np.asarray(index)
         center = self.at(indices)
-        width = _vector(self.half_width, center[..., :]) * np.power(self.scale, indices)[..., None]
+        # Python's power of each: numpy's differs in the last bit between one index and an array of them.
+        growth = np.reshape([self.scale ** int(i) for i in indices.flat], indices.shape)
+        width = _vector(self.half_width, center[..., :]) * growth[..., None]
         free = np.isnan(center)
         return Box(np.where(free, 0.0, center), np.where(free, np.inf, width))
 

@@ -88,7 +88,7 @@ def test_the_hook_steps_on_the_joint_objective() -> None:
 def test_every_optimiser_step_of_ppo_calls_the_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(JointObjective, "add", lambda self: calls.append(1))
-    options = {"iterations": 2, "n_envs": 8, "n_steps": 16, "batch": 64, "epochs": 3, "checks": 10}
+    options = {"iterations": 2, "n_envs": 8, "n_steps": 16, "batch": 64, "epochs": 3, "checks": 10, "restarts": 1}
     train_with("ppo", lesson(get_family("simpledrone-reach")), options)
     assert len(calls) == 2 * 3 * (8 * 16 // 64)
 

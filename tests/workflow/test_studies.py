@@ -62,7 +62,7 @@ def test_settings_of_a_variant(variants: Variants):
     config = variants["results/ablations/cross-index/independent"].config
     assert config.teacher_settings(family).cross_index == 0.0 and not config.teacher_settings(family).warm_start
     assert config.teacher_settings(family).probes == variants.config.teacher_settings(family).probes
-    assert config.seeds == list(range(10)) and config.gaps == [5] and config.methods == ["dibs", "dibs-plus"]
+    assert config.seeds == list(range(10)) and config.gaps == [20, 5] and config.methods == ["dibs", "dibs-plus"]
     restarts = variants["results/ablations/branching/independent"].config.teachers.algorithms["ars"]
     assert restarts["restarts"] == 18 and restarts["directions"] == 20  # merged, not replaced
 
