@@ -39,7 +39,7 @@ PAPER = ("ars", "bc", "maml", "varibad", "genrl", "dibs")
 """The methods of the paper's figures."""
 BASELINES = ("ars", "bc", "maml", "varibad", "genrl")
 OURS = ("dibs", "dibs-plus")
-"""The paper's method, and the same with a weak prior."""
+"""The paper's method, and ours, which adds to its objective."""
 BRANCHING = ("dibs", "dibs-branched")
 """One template for all indices, and one per routing mode."""
 NOT_ZERO_SHOT = ("maml-adapted",)

@@ -40,7 +40,7 @@ def register(subparsers: Any) -> None:
         "fit",
         help="fit the template to the datasets of all training indices (Stage II)",
         description="Fit one polynomial per edge by behavioural cloning through its unrolling. Method dibs is the "
-        "paper's objective; dibs-plus adds weak priors, chosen by leaving training indices out; dibs-weights fits "
+        "paper's objective; dibs-plus adds weak priors and guesses between training indices, chosen by leaving some of these out; dibs-weights fits "
         "the teachers' weights instead of their actions, to tell what limits a template; dibs-branched clusters the "
         "teachers' trajectories into routing modes and fits one polynomial per mode.",
     )
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from dibs.settings import parse_settings, values_of
     from dibs.teachers.store import load_teacher
     from dibs.templates.fit import FitSettings, fit
-    from dibs.templates.select import better, select
+    from dibs.templates.select import fit_selected
     from dibs.templates.template import assemble, gather, save_template
     from dibs.templates.weights import fit_teachers
 
@@ -80,25 +80,21 @@ def run(args: argparse.Namespace) -> int:
     if args.method in BRANCHED:
         return _branch(args, family, teachers, files, settings, rng, output)
     data, records = gather(teachers, files, settings)
-    choice = None
+    chosen_by_edge = None
     if settings.space == "weights":
         result = fit_teachers(data, np.stack([t.actor for t in teachers], axis=1), network, settings)
+    elif settings.select:
+        result, taken = fit_selected(family, data, network, teachers[0].scaling, settings, rng, progress)
+        chosen_by_edge = dict(zip(teachers[0].edges, taken, strict=True))
     else:
-        choice = (
-            select(family, data, network, teachers[0].scaling, settings, rng, progress) if settings.select else None
-        )
-        result = fit(data, network, settings, rng, progress, choice.priors if choice else None)
-        if choice is not None and any(choice.chosen):
-            plain = fit(data, network, settings, rng, progress)
-            result, kept = better(family, data, network, teachers[0].scaling, (plain, result), rng)
-            choice.chosen[:] = [c * k for c, k in zip(choice.chosen, kept, strict=True)]
+        result = fit(data, network, settings, rng, progress)
     template = assemble(args.method, teachers, data, records, result)
     write_json(
         metrics(output),
         {
             **_told(template.edges, result),
             "train": train,
-            "chosen": dict(zip(template.edges, choice.chosen, strict=True)) if choice else None,
+            "chosen": chosen_by_edge,
         },
     )
     write_json(timing(output), {"seconds": result.seconds})

@@ -13,7 +13,7 @@ before they are of use, and the fit ends worse than that of a lower degree.
 indices. One pulls κ_1 towards 1 (settings.prior), so that policies move evenly; the other pulls the movement
 κ_0 towards 0 (settings.movement), so that as little moves as the data allow, optionally but for the biases of
 the first layer, which are what has to move when a task moves in its input space. `dibs.templates.select`
-chooses between them on training indices alone.
+chooses between them, and guesses between training indices (`dibs.templates.bridges`), on training indices alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.policies.network import Network
 from dibs.settings import STRICT, Count, Natural, Positive, Share, Weight
-from dibs.templates.polynomial import identity, leap, unroll, unroll_gradient
+from dibs.templates.polynomial import identity, leap, travel, travel_gradient, unroll
 
 Rows = npt.NDArray[np.intp]
 LOOK = 2048  # rows per edge and index on which the loss is looked at
@@ -70,7 +70,7 @@ class FitSettings:
     free_biases: bool = False
     """Leave the first layer's biases out of the movement prior."""
     select: bool = False
-    """Choose both priors per edge by leaving training indices out, instead of taking them as given."""
+    """Choose priors and bridges per edge by leaving training indices out, instead of taking them as given."""
     space: Literal["actions", "weights"] = "actions"
     """What is fitted: the teachers' actions (behavioural cloning), or their weights, which is a diagnosis."""
     samples: Count = 20_000
@@ -190,7 +190,11 @@ class Objective:
         self.data, self.network, self.priors, self.degree = data, network, priors, settings.degree
         self.ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
         self.length = int(self.ahead.max())
-        self.stride = max(int(np.gcd.reduce(self.ahead, axis=None)), 1) if settings.degree == 1 else 1
+        # Policies that no data sees need not be held: a template of degree 1 leaps over them.
+        stops = np.unique(np.append(self.ahead, 0)) if settings.degree == 1 else np.arange(self.length + 1)
+        leaps, steps = np.unique(np.diff(stops), return_inverse=True)
+        self.leaps, self.steps = leaps.tolist(), steps.tolist()
+        self.stop = np.searchsorted(stops, self.ahead)  # (edges, n)
         self.base = data.base.astype(np.float64)
         self.start = identity(settings.degree, data.base.shape)
         # One unit of z moves the last policy's parameters by about one unit.
@@ -232,21 +236,23 @@ class Objective:
         """Gradient (degree + 1, chosen edges, size) on a minibatch."""
         every = len(edges) == len(self.base)  # basic slices spare a copy of the minibatch
         chosen = slice(None) if every else edges
-        kappa, ahead = self.kappa(z)[:, chosen], self.ahead[chosen] // self.stride
+        kappa, stop = self.kappa(z)[:, chosen], self.stop[chosen]
         column = np.arange(len(edges))[:, None]
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.stride > 1:
-                kappa, back = leap(kappa, self.stride)
-            policies = unroll(kappa, self.base[chosen], self.length // self.stride)
-            theta = policies[ahead, column].astype(np.float32)  # (edges, n, size)
+            ways = [leap(kappa, length) for length in self.leaps]
+            kappas = [leapt for leapt, _ in ways]
+            policies = travel(kappas, self.steps, self.base[chosen])
+            theta = policies[stop, column].astype(np.float32)  # (edges, n, size)
             _, grad = self.network.forward_backward(
                 theta, self.data.states[chosen, :, rows], self.data.actions[chosen, :, rows]
             )
             at = np.zeros(policies.shape)
             # Only policy 0, the base, can be meant twice, and its gradient moves nothing.
-            at[ahead, column] = np.where(self.data.present[chosen][..., None], grad, 0.0)
-            grad = unroll_gradient(kappa, policies, at)
-            grad_z = (back(grad) if self.stride > 1 else grad) / self.scale[:, chosen]
+            at[stop, column] = np.where(self.data.present[chosen][..., None], grad, 0.0)
+            grad_z = np.zeros_like(kappa)
+            for (_, back), grad in zip(ways, travel_gradient(kappas, self.steps, policies, at), strict=True):
+                grad_z += back(grad)
+            grad_z /= self.scale[:, chosen]
         grad_z[1:] += 2.0 * self.priors.identity[chosen][:, None] * z[1:, chosen]
         grad_z[0] += 2.0 * self.priors.movement[chosen] * z[0, chosen]
         return np.asarray(grad_z)

@@ -6,7 +6,7 @@ A template of degree 0 has only the additive row, and means π_{i+1} = π_i + κ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -44,33 +44,48 @@ def slope(kappa: Array, theta: Array) -> Array:
 
 def unroll(kappa: Array, theta: Array, steps: int) -> Array:
     """All policies (steps + 1, *batch, size) from `theta` on: UnrollPolicy(κ, π, Δ, m) for Δ = 0 … steps."""
-    policies = np.empty((steps + 1, *theta.shape), dtype=np.result_type(kappa, theta))
-    policies[0] = theta
-    for i in range(steps):
-        policies[i + 1] = apply(kappa, policies[i])
-    return policies
+    return travel([kappa], [0] * steps, theta)
 
 
 def unroll_gradient(kappa: Array, policies: Array, gradients: Array) -> Array:
     """Gradient of a loss with respect to κ, from its gradients (steps + 1, *batch, size) at every policy."""
-    slopes = slope(kappa, policies[:-1])
+    return travel_gradient([kappa], [0] * (len(policies) - 1), policies, gradients)[0]
+
+
+def travel(kappas: Sequence[Array], steps: Sequence[int], theta: Array) -> Array:
+    """All policies (steps + 1, *batch, size) from `theta` on, step i being one of `kappas[steps[i]]`."""
+    policies = np.empty((len(steps) + 1, *theta.shape), dtype=np.result_type(*kappas, theta))
+    policies[0] = theta
+    for i, which in enumerate(steps):
+        policies[i + 1] = apply(kappas[which], policies[i])
+    return policies
+
+
+def travel_gradient(kappas: Sequence[Array], steps: Sequence[int], policies: Array, gradients: Array) -> list[Array]:
+    """Gradients of a loss with respect to each of `kappas`, from its gradients at every policy of `travel`."""
     carried = np.array(gradients[1:], dtype=np.float64)  # row i: the loss's total gradient at policy i + 1
     for i in range(len(carried) - 2, -1, -1):
-        carried[i] += carried[i + 1] * slopes[i + 1]
-    grad = np.empty(kappa.shape)
-    for r in range(len(kappa)):
-        grad[r] = carried.sum(axis=0)
-        if r + 1 < len(kappa):
-            carried *= policies[:-1]
-    return grad
+        carried[i] += carried[i + 1] * slope(kappas[steps[i + 1]], policies[i + 1])
+    total: list[Array] = []
+    for which, kappa in enumerate(kappas):
+        mine = np.flatnonzero(np.asarray(steps) == which)
+        part, grad = carried[mine], np.empty(kappa.shape)
+        for r in range(len(kappa)):
+            grad[r] = part.sum(axis=0)
+            if r + 1 < len(kappa):
+                part *= policies[mine]
+        total.append(grad)
+    return total
 
 
 def leap(kappa: Array, steps: int) -> tuple[Array, Callable[[Array], Array]]:
     """Of degree 1: the κ whose one step is `steps` steps of the given κ, and the way back for its gradient.
 
     Between training indices that lie `steps` apart, a linear template can leap: the policies in between, which no
-    data sees, need not be held.
+    data sees, need not be held. One step is itself, for any degree.
     """
+    if steps == 1:
+        return kappa, lambda gradient: gradient
     shift, factor = kappa[0], kappa[1]
     power, rise = np.ones_like(factor), np.zeros_like(factor)  # factor^j and its derivative
     total, bend = np.zeros_like(factor), np.zeros_like(factor)  # 1 + … + factor^(j−1) and its derivative

@@ -1,16 +1,17 @@
-"""Choosing the priors of `dibs-plus` per edge, on training indices alone.
+"""Choosing what `dibs-plus` adds to the paper's objective, per edge, on training indices alone.
 
-Interior training indices are left out one at a time, each candidate is fitted on the rest, and its policy for
-the left-out index is rolled out there: the candidate with the best success, then the best return, is
-taken. A prior must not cost what the paper's objective gains, either: the final fit with it is compared with one
-without it at all training indices, and an edge that is worse off goes back. Left-out indices are training
-indices, so nothing about an unseen one is used.
+Interior training indices are left out one at a time, each candidate (priors, and whether guesses between training
+indices supervise the fit as well: `dibs.templates.bridges`) is fitted on the rest, and its policy for the left-out
+index is rolled out there: the candidate with the best success, then the best return, is taken. It must not cost what
+the paper's objective gains, either: the final fit with it is compared with one without it at all training indices, and
+an edge that is worse off goes back. Left-out indices are training indices, so nothing about an unseen one is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,16 +20,30 @@ from dibs.families import Family, ground
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.teachers.rollouts import draw, roll
+from dibs.templates.bridges import bridged
 from dibs.templates.fit import Fit, FitSettings, Priors, Supervision, fit
 from dibs.templates.polynomial import unroll
 
-CANDIDATES = (  # prior, movement, free_biases: from the paper's objective to ever stiffer templates
-    (0.0, 0.0, False),
-    (1e-3, 0.0, False),
-    (1e-2, 1e-3, True),
-    (1e-2, 1e-3, False),
-    (1e-1, 1e-2, True),
-    (1e-1, 1e-2, False),
+
+class Candidate(NamedTuple):
+    """What may be added to the paper's objective."""
+
+    prior: float = 0.0
+    movement: float = 0.0
+    free_biases: bool = False
+    bridged: bool = False
+
+    def priors(self, network: Network) -> Priors:
+        """Its priors, for one edge."""
+        return Priors.uniform(network, 1, self.prior, self.movement, self.free_biases)
+
+
+CANDIDATES = (
+    Candidate(),  # the paper's objective
+    Candidate(1e-2, 1e-3, True),
+    Candidate(1e-1, 1e-2, True),
+    Candidate(bridged=True),
+    Candidate(1e-2, 1e-3, True, bridged=True),
 )
 FOLDS = 2  # interior training indices left out, one at a time
 ROLLOUTS = 200
@@ -38,11 +53,23 @@ STEPS, BATCH = 400, 128  # a trial fit need not be polished
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The chosen priors, and which candidate each edge took."""
+    """Which candidate each edge takes."""
 
-    priors: Priors
     chosen: list[int]
     success: Array  # (edges, candidates) at the left-out indices
+
+    def priors(self, network: Network) -> Priors:
+        """The chosen priors of all edges."""
+        return _joined([CANDIDATES[c].priors(network) for c in self.chosen])
+
+    def supervision(self, data: Supervision, rng: np.random.Generator) -> Supervision:
+        """The data, with guesses between training indices for the edges that take them."""
+        takes = np.array([CANDIDATES[c].bridged for c in self.chosen])
+        if not takes.any():
+            return data
+        more = bridged(data, rng)
+        own = np.arange(len(more.indices)) < len(data.indices)
+        return replace(more, present=more.present & (own | takes[:, None]))
 
 
 def select(
@@ -67,10 +94,29 @@ def select(
         chosen.append(int(np.lexsort((returns, np.round(success, 2)))[-1]))
         table.append(success)
         if progress is not None:
-            progress(f"edge {family.edges[e].name}: prior {CANDIDATES[chosen[-1]]}, left-out success {success}")
-    priors = [Priors.uniform(network, 1, *CANDIDATES[c]) for c in chosen]
-    joined = (np.concatenate([getattr(p, field) for p in priors]) for field in ("identity", "movement"))
-    return Choice(Priors(*joined), chosen, np.stack(table))
+            progress(f"edge {family.edges[e].name}: {CANDIDATES[chosen[-1]]}, left-out success {success}")
+    return Choice(chosen, np.stack(table))
+
+
+def fit_selected(
+    family: Family,
+    data: Supervision,
+    network: Network,
+    scaling: Scaling,
+    settings: FitSettings,
+    rng: np.random.Generator,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Fit, list[int]]:
+    """The fit of `dibs-plus`, and which candidate each edge has taken in the end."""
+    choice = select(family, data, network, scaling, settings, rng, progress)
+    plain = fit(data, network, settings, rng, progress)
+    if not any(choice.chosen):
+        return plain, choice.chosen
+    more = fit(choice.supervision(data, rng), network, settings, rng, progress, choice.priors(network))
+    per_index = more.per_index[:, : len(data.indices)]  # the loss that is told is the paper's
+    more = replace(more, per_index=per_index, loss=np.nansum(per_index, axis=1))
+    result, kept = better(family, data, network, scaling, (plain, more), rng)
+    return result, [c * k for c, k in zip(choice.chosen, kept, strict=True)]
 
 
 def better(
@@ -81,7 +127,7 @@ def better(
     fits: tuple[Fit, Fit],
     rng: np.random.Generator,
 ) -> tuple[Fit, list[int]]:
-    """Of two fits (the first without priors), the better one of every edge at its training indices.
+    """Of two fits (the first of the paper's objective), the better one of every edge at its training indices.
 
     Returns the joined fit, and for each edge which of the two it took: the second unless the first succeeds more often.
     """
@@ -130,26 +176,49 @@ def _trial(
     settings: FitSettings,
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
-    """Mean success and return (candidates,) at the left-out indices of one edge; rows are fold-major."""
-    rows = len(folds) * len(CANDIDATES)
-    present = np.tile(data.present[e], (rows, 1))
-    for f, n in enumerate(folds):
-        present[f * len(CANDIDATES) : (f + 1) * len(CANDIDATES), n] = False
-    trial = Supervision(
-        data.indices,
-        np.broadcast_to(data.states[e], (rows, *data.states[e].shape)),
-        np.broadcast_to(data.actions[e], (rows, *data.actions[e].shape)),
-        present,
-        np.tile(data.base[e], (rows, 1)),
-        np.full(rows, data.base_index[e]),
-    )
-    priors = [Priors.uniform(network, 1, *candidate) for candidate in CANDIDATES] * len(folds)
-    joined = (np.concatenate([getattr(p, field) for p in priors]) for field in ("identity", "movement"))
-    fitted = fit(trial, network, replace(settings, max_steps=STEPS, batch=BATCH), rng, priors=Priors(*joined))
+    """Mean success and return (candidates,) at the left-out indices of one edge."""
+    quick = replace(settings, max_steps=STEPS, batch=BATCH)
     indices = [int(data.indices[n]) for n in folds]
-    policies = unroll(fitted.kappa, trial.base.astype(np.float64), max(indices))
-    ahead = np.repeat(np.array(indices) - data.base_index[e], len(CANDIDATES))
-    theta = policies[ahead, np.arange(rows)].reshape(len(folds), len(CANDIDATES), -1).astype(np.float32)
+    ahead = np.array(indices) - data.base_index[e]
     tasks = ground(family, [(i, family.edges[e].name) for i in indices])
-    outcome = roll(network, network.fold(theta, scaling.center[e], scaling.half[e]), tasks, draw(tasks, ROLLOUTS, rng))
-    return outcome.success.mean(axis=0), outcome.returns.mean(axis=0)
+    draws = draw(tasks, ROLLOUTS, rng)
+    success, returns = np.empty((2, len(CANDIDATES)))
+    without = [_without(data, e, n) for n in folds]
+    for kind in (False, True):
+        some = [c for c, candidate in enumerate(CANDIDATES) if candidate.bridged == kind]
+        # Folds with bridges differ in their data, the others only in what is left out; rows are fold-major.
+        parts = [bridged(part, rng) if kind else part for part in without]
+        trial = _stacked([part for part in parts for _ in some])
+        priors = _joined([CANDIDATES[c].priors(network) for c in some] * len(folds))
+        fitted = fit(trial, network, quick, rng, priors=priors)
+        policies = unroll(fitted.kappa, trial.base.astype(np.float64), max(indices))
+        theta = policies[np.repeat(ahead, len(some)), np.arange(len(trial.base))].astype(np.float32)
+        folded = network.fold(theta.reshape(len(folds), len(some), -1), scaling.center[e], scaling.half[e])
+        outcome = roll(network, folded, tasks, draws)
+        success[some], returns[some] = outcome.success.mean(axis=0), outcome.returns.mean(axis=0)
+    return success, returns
+
+
+def _without(data: Supervision, e: int, n: int) -> Supervision:
+    """The data of one edge, the n-th training index left out."""
+    one = Supervision(
+        data.indices,
+        data.states[e : e + 1],
+        data.actions[e : e + 1],
+        data.present[e : e + 1].copy(),
+        data.base[e : e + 1],
+        data.base_index[e : e + 1],
+    )
+    one.present[0, n] = False
+    return one
+
+
+def _stacked(parts: list[Supervision]) -> Supervision:
+    """Data of the same indices as one, edge after edge."""
+    names = ("states", "actions", "present", "base", "base_index")
+    return Supervision(parts[0].indices, *(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+
+def _joined(priors: list[Priors]) -> Priors:
+    """Priors of single edges as one."""
+    return Priors(*(np.concatenate([getattr(p, name) for p in priors]) for name in ("identity", "movement")))

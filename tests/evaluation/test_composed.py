@@ -248,8 +248,8 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(pipeline,
     from dibs.settings import parse_settings
     from dibs.teachers.store import load_replay, load_teacher
     from dibs.teachers.train import TeacherSettings, train_teacher
-    from dibs.templates.fit import FitSettings, fit
-    from dibs.templates.select import select
+    from dibs.templates.fit import FitSettings
+    from dibs.templates.select import fit_selected
     from dibs.templates.template import assemble, gather
 
     family = load_family(tiny_description())  # checking the description looks at every index; that is before
@@ -271,8 +271,7 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(pipeline,
         list(build(family, teacher, replay, DatasetSettings(size=50)))
     data, records = gather(teachers, [places.dataset("tiny", 2, i, 0) for i in train], FitSettings())
     quick = FitSettings(max_steps=20, batch=64)
-    choice = select(family, data, teachers[0].network, teachers[0].scaling, quick, np.random.default_rng(0))
-    fitted = fit(data, teachers[0].network, quick, np.random.default_rng(0), priors=choice.priors)
+    fitted, _ = fit_selected(family, data, teachers[0].network, teachers[0].scaling, quick, np.random.default_rng(0))
     template = assemble("dibs-plus", teachers, data, records, fitted)
     for index in range(9):  # policies and paths of all indices, seen or not
         template.actors([index])

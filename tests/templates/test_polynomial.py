@@ -8,7 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.templates.polynomial import apply, identity, leap, slope, unroll, unroll_gradient
+from dibs.templates.polynomial import (
+    apply,
+    identity,
+    leap,
+    slope,
+    travel,
+    travel_gradient,
+    unroll,
+    unroll_gradient,
+)
 
 DEGREES = (0, 1, 2, 3)
 
@@ -141,3 +150,21 @@ def test_a_leap_is_so_many_steps_and_so_is_its_gradient(steps):
     at[::steps] = seen
     expected = unroll_gradient(kappa, every, at)
     assert np.allclose(back(unroll_gradient(leapt, every[::steps], seen)), expected)
+
+
+def test_leaps_of_different_lengths_are_one_unrolling_and_so_is_their_gradient():
+    rng = np.random.default_rng(0)
+    kappa = identity(1, (3, 4)) + 0.1 * rng.normal(size=(2, 3, 4))
+    theta = rng.normal(size=(3, 4))
+    stops, lengths, steps = [0, 2, 5, 7, 8, 11], [1, 2, 3], [1, 2, 1, 0, 2]
+    ways = [leap(kappa, length) for length in lengths]
+    kappas = [leapt for leapt, _ in ways]
+    every = unroll(kappa, theta, 11)
+    seen = travel(kappas, steps, theta)
+    assert np.allclose(seen, every[stops])
+    at_stops = rng.normal(size=seen.shape)
+    at = np.zeros_like(every)
+    at[stops] = at_stops
+    grads = travel_gradient(kappas, steps, seen, at_stops)
+    total = sum(back(grad) for (_, back), grad in zip(ways, grads, strict=True))
+    assert np.allclose(total, unroll_gradient(kappa, every, at))
