@@ -221,8 +221,9 @@ def test_the_tables_of_the_documents_are_made_of_what_is_there(finished: Clone):
     script = finished.path / "workflow/scripts/study.py"
     told = subprocess.run([sys.executable, str(script), str(finished.results)], capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
-    teachers, _, methods, losses = told.stdout.split("###")[1:]
+    teachers, _, methods, losses, relative, claims = told.stdout.split("### ")[1:]
     assert teachers.count("| `tiny-reach` |") == 1 and " of 8 |" in teachers  # four teachers of two edges
     rows = [line for line in methods.splitlines() if line.startswith("| `tiny-reach-k2` |")]
     assert [row.split(" | ")[1] for row in rows] == ["4", "2"] and all(row.count(" / ") == 3 for row in rows)
     assert losses.count("| `tiny-reach` |") == 4
+    assert relative.startswith("relative") and "| ARS |" in relative and claims.startswith("claims")

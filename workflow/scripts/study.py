@@ -3,8 +3,9 @@
     python workflow/scripts/study.py results/study                            print them
     python workflow/scripts/study.py results/study --into docs/results.md     put them where that page has their names
 
-Whatever is there is told: teachers per family, template methods and all methods per benchmark and gap, losses,
-ablations and sweeps. In a page, a table stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
+Whatever is there is told: teachers per family, template methods and (where most seeds were run) all methods per
+benchmark and gap, losses, Table 1 and the paper's claims over everything, ablations and sweeps. In a page, a table
+stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from dibs.analysis.collect import collect, find
 from dibs.analysis.methods import in_order, label
+from dibs.analysis.tables import make, to_markdown
 from dibs.evaluation.methods import METHODS
 from dibs.files import read_table
 
@@ -69,14 +72,19 @@ def evaluations(root: Path) -> Iterator[tuple[str, str, int, int, Any]]:
         yield benchmark, method, int(gap[3:]), int(seed[4:].partition(".")[0]), data.to_pandas()
 
 
-def methods(root: Path, beside: str, shown: tuple[str, ...] | None = None) -> str:
-    """Training / zero-shot ratio, mean ± standard deviation over seeds, wherever the method `beside` was measured."""
+def methods(root: Path, beside: str, shown: tuple[str, ...], most: bool = False) -> str:
+    """Training / zero-shot ratio, mean ± standard deviation over seeds, wherever the method `beside` was measured.
+
+    `most`: only where it was measured with most seeds.
+    """
     found: dict[tuple[str, int], dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for benchmark, method, gap, _, rows in evaluations(root):
         ratios = [float(rows.loc[rows["role"] == role, "succeeds"].mean()) for role in ("train", "unseen")]
         found[benchmark, gap][method].append((ratios[0], ratios[1]))
-    found = {key: cell for key, cell in found.items() if beside in cell}  # type: ignore[assignment]
-    names = [m for m in in_order({m for cell in found.values() for m in cell}) if shown is None or m in shown]
+    seeds = {key: len(cell[beside]) for key, cell in found.items() if beside in cell}
+    least = max(seeds.values(), default=0) if most else 1
+    found = {key: found[key] for key, count in seeds.items() if count >= least}  # type: ignore[assignment]
+    names = [m for m in in_order({m for cell in found.values() for m in cell}) if m in shown]
     lines = []
     for (benchmark, gap), cell in sorted(found.items(), key=lambda item: (item[0][0], -item[0][1])):
         told = [" / ".join(spread(list(r)) for r in zip(*cell[m], strict=True)) if cell[m] else "–" for m in names]
@@ -101,9 +109,9 @@ def losses(root: Path) -> str:
     return table(["family", "gap", "method", "mean loss", "worst edge", "s"], sorted(rows))
 
 
-def summary(file: Path) -> str:
-    """A table that the workflow has made, without its title."""
-    return file.read_text().partition("\n")[2].strip()
+def without_title(text: str) -> str:
+    """A table that the workflow makes, as it stands below a heading of its own."""
+    return text.partition("\n")[2].strip()
 
 
 def tables(root: Path) -> dict[str, str]:
@@ -111,11 +119,17 @@ def tables(root: Path) -> dict[str, str]:
     found = {
         "teachers": teachers(root),
         "templates": methods(root, "dibs-weights", ("dibs", "dibs-plus", "dibs-weights")),
-        "methods": methods(root, "ars", tuple(name for name in METHODS if name != "dibs-weights")),
+        "methods": methods(root, "ars", tuple(name for name in METHODS if name != "dibs-weights"), most=True),
         "losses": losses(root),
     }
+    measured = collect(find("evaluation", None, root))
+    found |= {name: without_title(to_markdown(make(name, measured))) for name in ("relative", "claims")}
     kinds = (root / "ablations", root / "sweeps")
-    return found | {f"{kind.name} {file.stem}": summary(file) for kind in kinds for file in sorted(kind.glob("*.md"))}
+    return found | {
+        f"{kind.name} {file.stem}": without_title(file.read_text())
+        for kind in kinds
+        for file in sorted(kind.glob("*.md"))
+    }
 
 
 def put(page: Path, found: dict[str, str]) -> None:
