@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dibs.analysis.studies import Study
 
 
 def register(subparsers: Any) -> None:
@@ -61,9 +64,13 @@ def register(subparsers: Any) -> None:
         "study",
         help="make the table and figure of an ablation or a sweep",
         description="Compare the variants of a study, as the workflow lists them in a file. A sweep also says which "
-        "point the paper's rule chooses, from training indices only; as JSON with --output FILE.json.",
+        "point the paper's rule chooses, from training indices only; as JSON with --output FILE.json. With --config, "
+        "a study of that config from whatever has been made of it so far, which a failed job does not hinder.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE.json", help="the study")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.json|STUDY", help="the study; with --config: ablations/NAME or sweeps/NAME"
+    )
+    parser.add_argument("--config", nargs="+", metavar="FILE.yaml", help="config files, each merged over those before")
     parser.add_argument(
         "--output",
         type=Path,
@@ -145,12 +152,28 @@ def run_results(args: argparse.Namespace) -> int:
     return 0
 
 
+def _planned_study(name: Path, files: list[str]) -> Study:
+    """The study of a config, as the workflow lists it."""
+    from dibs.analysis.studies import parse_study
+    from dibs.config import load_config
+    from dibs.errors import DibsError, unknown
+    from dibs.variants import Variants
+
+    variants = Variants(load_config(*files))
+    if len(name.parts) != 2 or name.parts[0] not in variants.names:
+        raise DibsError(f"{name}: expected {' or '.join(f'{kind}/NAME' for kind in variants.names)} with --config")
+    kind, study = name.parts
+    if study not in variants.names[kind]:
+        raise unknown(kind.removesuffix("s"), study, list(variants.names[kind]))
+    return parse_study(variants.described(kind, study), name)
+
+
 def run_study(args: argparse.Namespace) -> int:
     """Write or print what a study found."""
     from dibs.analysis import ablations, figures, studies, study_figures, sweeps, tables
     from dibs.files import write_json
 
-    study = studies.read_study(args.file)
+    study = _planned_study(args.file, args.config) if args.config else studies.read_study(args.file)
     for output in args.output or []:
         _check_study_output(output, study.kind)
     if study.kind == "sweep":

@@ -94,6 +94,11 @@ def read_study(path: str | Path) -> Study:
     data = read_json(path)
     if not isinstance(data, Mapping):
         raise DibsError(f"{path}: expected a study, one JSON object; found {type(data).__name__}")
+    return parse_study(data, path)
+
+
+def parse_study(data: Mapping[str, Any], path: str | Path) -> Study:
+    """Check a study, which errors call by `path`."""
     study = parse_settings(Study, data, str(path))
     _check_once(path, "variants.name", [v.name for v in study.variants])
     if study.kind == "ablation":

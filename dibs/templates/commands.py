@@ -40,9 +40,9 @@ def register(subparsers: Any) -> None:
         "fit",
         help="fit the template to the datasets of all training indices (Stage II)",
         description="Fit one polynomial per edge by behavioural cloning through its unrolling. Method dibs is the "
-        "paper's objective; dibs-plus adds weak priors and guesses between training indices, chosen by leaving some of these out; dibs-weights fits "
-        "the teachers' weights instead of their actions, to tell what limits a template; dibs-branched clusters the "
-        "teachers' trajectories into routing modes and fits one polynomial per mode.",
+        "paper's objective; dibs-plus adds weak priors and guesses between training indices, chosen by leaving some of "
+        "these out; dibs-weights fits the teachers' weights instead of their actions, to tell what limits a template; "
+        "dibs-branched clusters the teachers' trajectories into routing modes and fits one polynomial per mode.",
     )
     add_run(parser)
     parser.add_argument("--method", choices=sorted(DEFAULTS), default="dibs", help="objective (default: dibs)")

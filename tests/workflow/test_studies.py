@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -202,3 +204,21 @@ def test_ablation_and_sweep_end_to_end(finished: Clone):
     changed = finished.plan(*ablation, *TINY, "--config", "teachers={probes: 60}")
     assert changed["base_teacher"] == 1 and changed["teacher"] == 2 and changed["evaluation"] == 3
     assert not list(Path(finished.results).rglob("*.part"))
+    check_by_hand(finished, ["config.yaml", *TINY[1:]])
+
+
+def check_by_hand(clone: Clone, config: list[str]) -> None:
+    """`dibs study --config` tells what the workflow tells, and what is there when a job has failed."""
+
+    def told() -> str:
+        command = [sys.executable, "-m", "dibs", "study", "ablations/tiny", "--config", *config]
+        return subprocess.run(command, cwd=clone.path, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    assert told() == (clone.results / "ablations/tiny.md").read_text()
+    evaluation = next((clone.results / "ablations/tiny/degree-2/evaluations").rglob("*.parquet"))
+    content = evaluation.read_bytes()
+    evaluation.unlink()
+    try:
+        assert "Results that are listed but not there: 1." in told()
+    finally:
+        evaluation.write_bytes(content)
