@@ -623,15 +623,17 @@ def _curve(file: Path) -> pd.DataFrame:
 
 
 def drift(files: Sequence[Path], options: Options = USUAL) -> Figure:
-    """Distance of each teacher from the one before, over the index, for every λ_x among the teachers."""
+    """Distance of each teacher from the one before, over the index, for every way (λ_x, start) they were trained in."""
     table = pd.DataFrame([row for file in files for row in _drifts(file)])
     if table.empty:
         raise DibsError("none of these teachers has a predecessor: there is no drift to draw")
     table = _one_split(table, options)
     families = _families(table["family"])
-    weights = sorted(set(table["cross_index"]), reverse=True)
-    colors = dict(zip(weights, sns.color_palette("colorblind", len(weights)), strict=True))
-    markers = dict(zip(weights, "os^vD*"[: len(weights)].ljust(len(weights), "o"), strict=True))
+    ways = sorted(set(zip(table["cross_index"], table["warm_start"], strict=True)), reverse=True)
+    names = [_way(*way, both=len({warm for _, warm in ways}) > 1) for way in ways]
+    table["way"] = [names[ways.index(way)] for way in zip(table["cross_index"], table["warm_start"], strict=True)]
+    colors = dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
+    markers = dict(zip(names, "os^vD*"[: len(names)].ljust(len(names), "o"), strict=True))
     with mpl.rc_context(STYLE):
         figure, panels = _grid(len(families), 1.75)
         for ax, family in zip(panels, families, strict=True):
@@ -640,10 +642,10 @@ def drift(files: Sequence[Path], options: Options = USUAL) -> Figure:
                 data=part,
                 x="index",
                 y="drift",
-                hue="cross_index",
-                hue_order=weights,
-                style="cross_index",
-                style_order=weights,
+                hue="way",
+                hue_order=names,
+                style="way",
+                style_order=names,
                 palette=colors,
                 markers=markers,
                 dashes=False,
@@ -659,14 +661,19 @@ def drift(files: Sequence[Path], options: Options = USUAL) -> Figure:
             ax.xaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 8)]))
             ax.set_title(f"{family}, gap {part['gap'].iloc[0]}", fontsize=7.5)
             _say_no_weight(ax, set(part["cross_index"]))
-        handles = [Line2D([], [], color=colors[w], marker=markers[w], ms=3.6, lw=1.0) for w in weights]
+        handles = [Line2D([], [], color=colors[w], marker=markers[w], ms=3.6, lw=1.0) for w in names]
         seeds = table["seed"].nunique()
         over = f"mean over edges and {seeds} seeds; shades: one standard deviation" if seeds > 1 else "mean over edges"
-        texts = [rf"$\lambda_\mathrm{{x}} = {w:g}$" for w in weights]
         figure.legend(
-            handles, texts, loc="outside upper center", ncols=len(texts), frameon=False, title=over, title_fontsize=NOTE
+            handles, names, loc="outside upper center", ncols=len(names), frameon=False, title=over, title_fontsize=NOTE
         )
     return figure
+
+
+def _way(weight: float, warm: bool, both: bool) -> str:
+    """How teachers were trained; where they start is said if they do not all start alike."""
+    start = (", warm start" if warm else ", from scratch") if both else ""
+    return rf"$\lambda_\mathrm{{x}} = {weight:g}${start}"
 
 
 def _say_no_weight(ax: Axes, found: set[float]) -> None:
@@ -691,7 +698,8 @@ def _drifts(file: Path) -> list[dict[str, Any]]:
     if found is None:
         return []
     row: dict[str, Any] = {key: meta[key] for key in ("family", "gap", "index", "seed")}
-    return [{**row, "drift": float(found), "cross_index": float(meta["settings"]["cross_index"])}]
+    row |= {"cross_index": float(meta["settings"]["cross_index"]), "warm_start": bool(meta["settings"]["warm_start"])}
+    return [{**row, "drift": float(found)}]
 
 
 def _one_split(table: pd.DataFrame, options: Options) -> pd.DataFrame:

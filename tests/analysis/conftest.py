@@ -130,11 +130,11 @@ def make_template(path: Path, family_name: str, gap: int, method: str = "dibs", 
     return path
 
 
-def make_teacher(path: Path, family: str, gap: int, index: int, seed: int, weight: float) -> Path:
+def make_teacher(path: Path, family: str, gap: int, index: int, seed: int, weight: float, warm: bool = True) -> Path:
     """Write what the figure of drift reads of a teacher."""
-    drift = None if index == 0 else 1.0 + 0.1 * seed + (2.0 if weight == 0.0 else 0.0)
+    drift = None if index == 0 else 1.0 + 0.1 * seed + (2.0 if weight == 0.0 else 0.0) + (0.0 if warm else 4.0)
     name = {"kind": "teacher", "family": family, "gap": gap, "index": index, "seed": seed}
-    write_tensors(path, {"actor": np.zeros(3)}, {**name, "settings": {"cross_index": weight}})
+    write_tensors(path, {"actor": np.zeros(3)}, {**name, "settings": {"cross_index": weight, "warm_start": warm}})
     write_json(paths.metrics(path), {**name, "metrics": {"drift": drift}})
     return path
 

@@ -310,9 +310,10 @@ def test_damaged_metrics_are_named(template, tmp_path):
 
 
 def test_drift(teacher, tmp_path):
-    def files(weight):
+    def files(weight, warm=True):
+        folder = tmp_path / f"{weight}-{warm}"
         return [
-            teacher(tmp_path / str(weight) / f"{seed}-{index}.safetensors", "car2d-reach", 20, index, seed, weight)
+            teacher(folder / f"{seed}-{index}.safetensors", "car2d-reach", 20, index, seed, weight, warm)
             for seed in (0, 1)
             for index in (0, 20, 40)
         ]
@@ -331,6 +332,14 @@ def test_drift(teacher, tmp_path):
     assert "> 0" in notes(figures.drift(without))[0]
     figures.save(figure, tmp_path / "d.pdf")
     written(tmp_path / "d.pdf")
+    three = figures.drift([*with_, *without, *files(0.0, warm=False)])
+    assert [t.get_text() for t in three.legends[0].get_texts()] == [
+        r"$\lambda_\mathrm{x} = 0.001$, warm start",
+        r"$\lambda_\mathrm{x} = 0$, warm start",
+        r"$\lambda_\mathrm{x} = 0$, from scratch",
+    ]
+    means = sorted(tuple(np.round(line.get_ydata(), 6)) for line in three.axes[0].lines if len(line.get_ydata()))
+    assert means == [(1.05, 1.05), (3.05, 3.05), (7.05, 7.05)]
     with pytest.raises(DibsError, match="none of these teachers has a predecessor"):
         figures.drift([f for f in with_ if f.name.endswith("-0.safetensors")])
 
