@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # Interrupted, it goes on where it was; finished, it only shows the results again.
-demo: env ## the whole method end to end on a small config: about seven minutes
+demo: env ## the whole method end to end on a small config: about five minutes
 	@$(BIN)/python workflow/scripts/unlock.py
 	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml --quiet reason
 	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
