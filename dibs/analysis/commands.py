@@ -156,16 +156,13 @@ def _planned_study(name: Path, files: list[str]) -> Study:
     """The study of a config, as the workflow lists it."""
     from dibs.analysis.studies import parse_study
     from dibs.config import load_config
-    from dibs.errors import DibsError, unknown
+    from dibs.errors import DibsError
     from dibs.variants import Variants
 
     variants = Variants(load_config(*files))
     if len(name.parts) != 2 or name.parts[0] not in variants.names:
         raise DibsError(f"{name}: expected {' or '.join(f'{kind}/NAME' for kind in variants.names)} with --config")
-    kind, study = name.parts
-    if study not in variants.names[kind]:
-        raise unknown(kind.removesuffix("s"), study, list(variants.names[kind]))
-    return parse_study(variants.described(kind, study), name)
+    return parse_study(variants.described(*name.parts), name)
 
 
 def run_study(args: argparse.Namespace) -> int:

@@ -30,6 +30,8 @@ from dibs.evaluation.methods import METHODS
 from dibs.files import read_table
 
 GOOD = 0.99  # success per edge that a teacher should have
+Evaluation = tuple[str, str, int, int, Any]
+"""Benchmark, method, gap, seed and rows."""
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -64,7 +66,7 @@ def teachers(root: Path) -> str:
     return table(["family", f"cells with success ≥ {GOOD}", "worst cell", "drift per edge"], rows)
 
 
-def evaluations(root: Path) -> Iterator[tuple[str, str, int, int, Any]]:
+def evaluations(root: Path) -> Iterator[Evaluation]:
     """Benchmark, method, gap, seed and rows of every evaluation."""
     for file in sorted(root.glob("evaluations/*/*/gap*/seed*.parquet")):
         method, benchmark, gap, seed = file.parts[-4:]
@@ -72,13 +74,13 @@ def evaluations(root: Path) -> Iterator[tuple[str, str, int, int, Any]]:
         yield benchmark, method, int(gap[3:]), int(seed[4:].partition(".")[0]), data.to_pandas()
 
 
-def methods(root: Path, beside: str, shown: tuple[str, ...], most: bool = False) -> str:
+def methods(measured: list[Evaluation], beside: str, shown: tuple[str, ...], most: bool = False) -> str:
     """Training / zero-shot ratio, mean ± standard deviation over seeds, wherever the method `beside` was measured.
 
     `most`: only where it was measured with most seeds.
     """
     found: dict[tuple[str, int], dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for benchmark, method, gap, _, rows in evaluations(root):
+    for benchmark, method, gap, _, rows in measured:
         ratios = [float(rows.loc[rows["role"] == role, "succeeds"].mean()) for role in ("train", "unseen")]
         found[benchmark, gap][method].append((ratios[0], ratios[1]))
     seeds = {key: len(cell[beside]) for key, cell in found.items() if beside in cell}
@@ -116,10 +118,11 @@ def without_title(text: str) -> str:
 
 def tables(root: Path) -> dict[str, str]:
     """All tables by name."""
+    every = list(evaluations(root))
     found = {
         "teachers": teachers(root),
-        "templates": methods(root, "dibs-weights", ("dibs", "dibs-plus", "dibs-weights")),
-        "methods": methods(root, "ars", tuple(name for name in METHODS if name != "dibs-weights"), most=True),
+        "templates": methods(every, "dibs-weights", ("dibs", "dibs-plus", "dibs-weights")),
+        "methods": methods(every, "ars", tuple(name for name in METHODS if name != "dibs-weights"), most=True),
         "losses": losses(root),
     }
     measured = collect(find("evaluation", None, root))
