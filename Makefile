@@ -1,7 +1,7 @@
-# Needs python3.11 and make, nothing else. `make help` lists the targets.
+# Requires only python3.11 and make. `make help` lists the targets.
 PYTHON ?= python3.11
 VENV ?= .venv
-# Extra arguments for installing torch, for example an index of CPU builds.
+# Extra pip arguments for torch, for example an index with CPU builds.
 TORCH_PIP_ARGS ?=
 PYTEST_ARGS ?=
 WORKERS ?= 2
@@ -9,9 +9,9 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := results/demo
-TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)",$$/\1/p' pyproject.toml)
+TORCH := $(shell grep '^torch==' constraints.txt)
 SMK := $(wildcard Snakefile workflow/rules/*.smk)
-SOURCES := $(wildcard dibs tests benchmarks workflow/scripts)
+SOURCES := $(wildcard dibs tests benchmarks examples workflow/scripts)
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test slurm lint format clean
@@ -19,18 +19,19 @@ SOURCES := $(wildcard dibs tests benchmarks workflow/scripts)
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
-env: $(STAMP) ## make .venv with everything in it (again only when pyproject.toml changes)
+env: $(STAMP) ## create .venv, or update it when pyproject.toml or constraints.txt has changed
 
-# torch goes first and alone, so that no other requirement can choose its build.
-$(STAMP): pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; name one with make PYTHON=…" >&2; exit 1; }
+# Install torch first and without its dependencies, so that TORCH_PIP_ARGS alone decides which build is used and
+# everything else comes from the usual index.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; set it with make PYTHON=…" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(TORCH) $(TORCH_PIP_ARGS)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps $(TORCH) $(TORCH_PIP_ARGS)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Interrupted, it goes on where it was; finished, it only shows the results again.
-demo: env ## the whole method end to end on a small config: about five minutes
+# An interrupted run resumes. A finished one only prints the results again.
+demo: env ## run the whole method on a small config, about five minutes
 	@$(BIN)/python workflow/scripts/unlock.py
 	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml --quiet reason
 	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
@@ -38,26 +39,27 @@ demo: env ## the whole method end to end on a small config: about five minutes
 	@printf '\nnext, after `. $(BIN)/activate`:\n'
 	@printf '  %-86s %s\n' \
 		'snakemake -n --quiet' 'the plan of the full paper' \
-		'snakemake --cores all --configfile config/laptop.yaml' 'every environment, about two hours' \
-		'dibs policy car2d-reach-obs-k3 --gap 5 --index 13 --results $(DEMO)' 'a policy for an index never trained on'
+		'snakemake --cores all --configfile config/laptop.yaml' 'all environments, about two hours' \
+		'dibs policy car2d-reach-obs-k3 --split gap5 --index 13 --results $(DEMO)' 'a policy for an unseen index'
 
-test: env ## all tests but those on a cluster
+test: env ## run all tests except those on a cluster
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
 
-slurm: env ## tests on a real two-node SLURM cluster, which they install and start (Debian, root)
+slurm: env ## install and start a two-node SLURM cluster and test on it (Debian, root)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m slurm tests/slurm $(PYTEST_ARGS)
 
-lint: env ## formatting, lint and types
+lint: env ## check formatting, style, types and import layers
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(if $(SMK),$(BIN)/snakefmt --check $(SMK))
 	$(BIN)/mypy dibs
+	$(BIN)/lint-imports --no-logo
 
-format: env ## rewrite the sources as `make lint` wants them
+format: env ## format the sources and apply automatic fixes
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(if $(SMK),$(BIN)/snakefmt $(SMK))
 
-clean: ## remove caches and builds; .venv and results stay
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove caches and builds, keep .venv and results
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find dibs tests -name __pycache__ -type d -prune -exec rm -rf {} +

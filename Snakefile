@@ -1,6 +1,6 @@
-# The whole paper as one DAG. Config, validation, includes and names of targets; all else is in workflow/rules.
+# The whole paper as one DAG: config, validation, includes and targets. The rules are in workflow/rules.
 #
-#   snakemake -n --quiet                        the plan, counted
+#   snakemake -n --quiet                        count the jobs
 #   snakemake --cores all figures               everything that the figures need
 #   snakemake --configfile config/demo.yaml …   a smaller study, merged over config.yaml
 
@@ -8,9 +8,9 @@ import sys
 
 from snakemake.utils import min_version
 
-min_version("9.0")
+min_version("9.13")
 
-# The package that lies beside this file, whatever else is installed: digests and jobs must see the same code.
+# The package next to this file, whatever else is installed: the plan and its jobs must use the same code.
 sys.path.insert(0, workflow.basedir)
 
 
@@ -20,21 +20,16 @@ configfile: "config.yaml"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/datasets.smk"
-include: "workflow/rules/templates.smk"
-include: "workflow/rules/baselines.smk"
+include: "workflow/rules/models.smk"
 include: "workflow/rules/evaluation.smk"
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/figures.smk"
-include: "workflow/rules/ablations.smk"
-include: "workflow/rules/sweeps.smk"
-include: "workflow/rules/documentation.smk"
+include: "workflow/rules/reports.smk"
 
 
 report: "workflow/report/workflow.rst"
 
 
-# The evaluations are named beside what is made from them, so that one that is missing is made again: Snakemake looks
-# for a file that only lies between others when what follows from it is to be made.
+# Targets name the evaluations next to what is made from them, so that a missing one is made again: Snakemake ignores a missing
+# intermediate file as long as everything made from it exists.
 rule all:
     default_target: True
     input:

@@ -1,6 +1,8 @@
-"""The speed benchmarks of docs/performance.md: `python benchmarks/speed.py [PART …]`, one core.
+"""The speed benchmarks of docs/performance.md, on one core: `python benchmarks/speed.py [PART …]`.
 
-Every part prints a Markdown table; ratios compare what was measured in the same run on the same machine.
+Every part prints a Markdown table. With `--before PATH`, the parts run in turn in this checkout and in another one,
+each several times in a process of its own, and a table compares the best results. Absolute numbers depend on the
+machine and its load; compare only numbers of one run.
 """
 
 from __future__ import annotations
@@ -11,23 +13,21 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
 import argparse
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from dibs.envs import Array
-from dibs.families import get_family, reach_avoid
-from dibs.policies.scaling import edge_scaling
-from dibs.seeding import stream
-from dibs.teachers.base import Lesson
-from dibs.teachers.buffers import StateBuffers
-from dibs.teachers.train import network_of
-from dibs.templates.fit import FitSettings, Supervision, fit
+ROOT = Path(__file__).parents[1]
+REPEAT = 3
 
 
-def seconds(work: Callable[[], object], repeat: int = 3) -> float:
-    """Best of a few runs."""
+def seconds(work: Callable[[], object], repeat: int = REPEAT) -> float:
+    """Return the time of the fastest of a few runs."""
     best = np.inf
     for _ in range(repeat):
         began = time.perf_counter()
@@ -36,8 +36,25 @@ def seconds(work: Callable[[], object], repeat: int = 3) -> float:
     return float(best)
 
 
+def _car2d_assignment(name: str):  # type: ignore[no-untyped-def]
+    """Return the training tasks of car2d-reach and the assignment of the teacher of index 0."""
+    from dibs.families import get_family
+    from dibs.pipeline import teacher_tasks
+    from dibs.policies.scaling import edge_scaling
+    from dibs.seeding import stream
+    from dibs.teachers.base import Assignment
+    from dibs.teachers.buffers import StateBuffers
+    from dibs.teachers.train import network_of
+
+    tasks = teacher_tasks(get_family("car2d-reach"), 0)
+    edges, rng = tasks.reach_avoid([0]), stream("benchmark", name)
+    buffers = StateBuffers(edges.tasks, tasks.environment.state_names, rng)
+    assignment = Assignment(edges, network_of(tasks), edge_scaling(tasks), buffers, rng, 0, depth=tasks.reward.depth)
+    return tasks, assignment
+
+
 def part_ars() -> None:
-    """Environment steps a second: our batched ARS, and sb3-contrib's on the Gymnasium environment."""
+    """Compare environment steps per second: our batched ARS, and sb3-contrib's on the Gymnasium environment."""
     import gymnasium
     import torch
     from sb3_contrib import ARS
@@ -46,15 +63,12 @@ def part_ars() -> None:
     from dibs.teachers.ars import ArsSettings, train
 
     torch.set_num_threads(1)
-    family = get_family("car2d-reach")
-    network, scaling, tasks = network_of(family), edge_scaling(family), reach_avoid(family, [0])
-    rng = stream("benchmark", "ars")
-    lesson = Lesson(tasks, network, scaling, StateBuffers(5, 2, rng), rng, 0, depth=family.reward.depth)
+    tasks, assignment = _car2d_assignment("ars")
     began = time.perf_counter()
-    learnt = train(lesson, ArsSettings(iterations=60))
-    ours = learnt.steps / (time.perf_counter() - began)
+    learned = train(assignment, ArsSettings(iterations=60))
+    ours = learned.steps / (time.perf_counter() - began)
 
-    env = gymnasium.make("dibs.envs.gym:dibs/Car2D-v0", family="car2d-reach")
+    env = gymnasium.make("dibs.gym:dibs/Car2D-v0", family="car2d-reach", edge=tasks.edge_names[0])
     model = ARS("MlpPolicy", env, n_delta=20, n_top=8, policy_kwargs={"net_arch": [8]}, seed=0)
     model.set_logger(Logger(folder=None, output_formats=[]))
     began = time.perf_counter()
@@ -69,21 +83,23 @@ def part_ars() -> None:
 
 
 def part_vecenv() -> None:
-    """Environment steps a second of the natively batched VecEnv beside Stable-Baselines3's DummyVecEnv."""
+    """Compare environment steps per second: our batched VecEnv, and Stable-Baselines3's DummyVecEnv."""
     import gymnasium
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    from dibs.envs.sb3 import ReachAvoidVecEnv
+    from dibs.families import get_family
+    from dibs.gym.sb3 import ReachAvoidVecEnv
 
     print("| environment, 256 copies | DummyVecEnv | ours | ratio |")
     print("|---|---|---|---|")
     for name, kind in (("simpledrone-reach", "SimpleDrone"), ("droneattitude-reach", "DroneAttitude")):
-        family = get_family(name)
-        dim = len(family.dynamics.action_names)
-        task = reach_avoid(family, [0], [family.edges[0].name])
-        batched = ReachAvoidVecEnv(task, 256)
-        plain = DummyVecEnv([lambda k=kind, n=name: gymnasium.make(f"dibs.envs.gym:dibs/{k}-v0", family=n)] * 256)
-        actions = np.random.default_rng(0).uniform(-1, 1, (256, dim)).astype(np.float32)
+        tasks = get_family(name).tasks([0])
+        edge = tasks.edge_names[0]
+        batched = ReachAvoidVecEnv(tasks.reach_avoid(edges=[edge]), 256)
+        make = partial(gymnasium.make, f"dibs.gym:dibs/{kind}-v0", family=name, edge=edge)
+        plain = DummyVecEnv([make] * 256)
+        shape = (256, tasks.environment.action_dim)
+        actions = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
         rates = []
         for env, steps in ((plain, 10), (batched, 400)):
             env.reset()
@@ -93,86 +109,167 @@ def part_vecenv() -> None:
     print()
 
 
-def _supervision(indices: Array, edges: int = 5, rows: int = 4096) -> tuple[Supervision, object]:
-    family = get_family("car2d-reach")
-    network = network_of(family)
-    rng = np.random.default_rng(0)
-    base = network.initial(rng, (edges,))
-    states = rng.uniform(-1, 1, (edges, len(indices), rows, 2)).astype(np.float32)
-    moved = base[:, None] + 0.01 * indices[None, :, None] * rng.standard_normal((edges, 1, network.size))
-    actions = network.forward(moved.astype(np.float32), states)
-    present = np.ones((edges, len(indices)), dtype=bool)
-    return Supervision(indices, states, actions, present, base, np.zeros(edges, dtype=int)), network
-
-
 def part_fit() -> None:
-    """Seconds per 100 steps of the fit (five 1×8 edges) against |Train| and against L."""
+    """Measure 100 steps of the fit (five edges of 8 units) by |Train| and by L."""
+    from dibs.families import get_family
+    from dibs.teachers.train import network_of
+    from dibs.templates.fit import FitSettings, Supervision, fit
+
+    edges, rows = 5, 4096
+    network = network_of(get_family("car2d-reach").tasks([0]))
+
+    def supervision(indices: np.ndarray) -> Supervision:
+        rng = np.random.default_rng(0)
+        base = network.initial(rng, (edges,))
+        states = rng.uniform(-1, 1, (edges, len(indices), rows, 2)).astype(np.float32)
+        moved = base[:, None] + 0.01 * indices[None, :, None] * rng.standard_normal((edges, 1, network.size))
+        actions = network.forward(moved.astype(np.float32), states)
+        present = np.ones((edges, len(indices)), dtype=bool)
+        return Supervision(indices, states, actions, present, base, np.zeros(edges, dtype=int))
+
     print("| L | training indices | seconds per 100 steps |")
     print("|---|---|---|")
     settings = FitSettings(max_steps=100, check_every=100)
     for last, gap in ((40, 20), (40, 10), (40, 8), (40, 5), (40, 4), (40, 2), (20, 5), (80, 10), (160, 20)):
-        data, network = _supervision(np.arange(0, last + 1, gap))
-        taken = seconds(lambda d=data, n=network: fit(d, n, settings, np.random.default_rng(0)))
-        print(f"| {last} | {len(data.indices)} | {taken:.2f} |")
+        data = supervision(np.arange(0, last + 1, gap))
+        taken = seconds(lambda d=data: fit(d, network, settings, np.random.default_rng(0)))
+        print(f"| {last} | {len(data.indices)} | {taken:.4f} |")
     print()
 
 
 def part_evaluate() -> None:
-    """Seconds to roll out and decide a five-edge benchmark at 41 indices × 1000 rollouts."""
-    from dibs.evaluation.composed import Recorded, rollouts, satisfaction
+    """Measure rolling out and judging a benchmark with five edges at 41 indices × 1000 rollouts."""
+    from dibs.evaluation.evaluate import recorded
+    from dibs.families import get_benchmark
+    from dibs.methods import get_method
+    from dibs.spectrl import satisfied
     from dibs.teachers.ars import ArsSettings, train
+    from dibs.templates.guards import EdgeRecord
+    from dibs.templates.template import Template
 
-    family = get_family("car2d-reach")
-    network, scaling = network_of(family), edge_scaling(family)
-    path = [edge.name for edge in family.edges]
-    # One trained policy, moved with the index by the biases of its first layer: every edge of every index is run.
-    rng = stream("benchmark", "evaluate")
-    tasks = reach_avoid(family, [0])
-    lesson = Lesson(tasks, network, scaling, StateBuffers(5, 2, rng), rng, 0, depth=family.reward.depth)
-    theta = train(lesson, ArsSettings()).theta
+    benchmark = get_benchmark("car2d-reach-k5")
+    family = benchmark.family
+    tasks, assignment = _car2d_assignment("evaluate")
+    network, scaling = assignment.network, assignment.scaling
+    # A template that moves one trained policy with the index, by the biases of its first layer: every edge is run at
+    # every index.
+    theta = train(assignment, ArsSettings()).theta
     moved = np.stack([0.5 / scaling.half[:, 0], np.zeros(5)], axis=1).astype(np.float32)
-    actors = {i: network.fold(theta, i * moved, np.ones_like(moved)) for i in range(41)}
+    shift = network.fold(theta, moved, np.ones_like(moved)) - theta
+    kappa = np.stack([shift, np.ones_like(shift)])
+    record = EdgeRecord((0, family.last_index), (1.0, 1.0), (0.0, 0.0))
+    template = Template(
+        (0, family.last_index),
+        tasks.edge_names,
+        network,
+        scaling,
+        kappa,
+        theta,
+        np.zeros(5, dtype=int),
+        dict.fromkeys(tasks.edge_names, record),
+    )
+    model, method = template.to_model(dict.fromkeys(tasks.edge_names, 0), {}), get_method("dibs")
 
-    def roll_out() -> dict[int, Recorded]:
-        return rollouts(family, network, scaling, actors, dict.fromkeys(actors, path), 1000, 0)
+    def roll_out():  # type: ignore[no-untyped-def]
+        return list(recorded(method, model, family, benchmark.specification, range(41), 1000, 0))
 
-    recorded = roll_out()
-    share = sum(satisfaction(family, family.spec, recorded).values()) / 41_000
-    print(f"| evaluation of car2d-reach-k5, 41 indices × 1000 rollouts ({share:.1%} satisfied) | seconds |")
+    rollouts = roll_out()
+
+    def judge() -> int:
+        won = 0
+        for task, found in rollouts:
+            grounded = task.grounded
+            for i, index in enumerate(task.indices):
+                won += satisfied(grounded.spec, grounded.boxes(index), found.states[i], found.lengths[i]).sum()
+        return int(won)
+
+    print(f"| evaluation of car2d-reach-k5, 41 indices × 1000 rollouts ({judge() / 41_000:.1%} satisfied) | seconds |")
     print("|---|---|")
-    print(f"| rollouts | {seconds(roll_out):.2f} |")
-    print(f"| satisfaction | {seconds(lambda: satisfaction(family, family.spec, recorded)):.2f} |\n")
+    print(f"| rollouts | {seconds(roll_out):.4f} |")
+    print(f"| satisfaction | {seconds(judge):.4f} |\n")
 
 
 def part_teachers() -> None:
-    """Processor seconds of a teacher of each environment, all edges: from scratch, and warm at the next index."""
+    """Measure a teacher of each environment, all edges: from scratch, and at the next index, from the previous one."""
     import torch
 
-    from dibs.teachers.train import TeacherSettings, train_teacher
+    from dibs.families import get_family
+    from dibs.pipeline import teacher_tasks
+    from dibs.teachers.train import TeacherSettings, resolve, train_teacher
 
     torch.set_num_threads(1)
     print("| teacher, all edges, seed 0 | index 0 | the next one, warm | least success of both |")
     print("|---|---|---|---|")
-    for name, gap in (
-        ("car2d-reach", 5),
-        ("reacher-stack-same-10", 5),
-        ("simpledrone-reach", 5),
-        ("droneattitude-reach", 5),
-    ):
+    for name in ("car2d-reach", "reacher-stack-same-10", "simpledrone-reach", "droneattitude-reach"):
         family, previous, took, success = get_family(name), None, [], []
-        for index in (0, gap):
+        settings = resolve(TeacherSettings(), family.teacher, family.teacher_options)
+        for index in (0, 5):
+            tasks = teacher_tasks(family, index)
             began = time.process_time()
-            previous, _, _ = train_teacher(family, gap, index, 0, previous, TeacherSettings())
+            previous, _, _ = train_teacher(tasks, family.split("gap5"), index, 0, previous, settings)
             took.append(time.process_time() - began)
             success += [edge["success"] for edge in previous.metrics["edges"].values()]
-        print(f"| {name}, {len(family.edges)} edges | {took[0]:.1f} s | {took[1]:.1f} s | {min(success):.3f} |")
+        print(f"| {name}, {len(family.edges)} edges | {took[0]:.2f} s | {took[1]:.2f} s | {min(success):.3f} |")
     print()
 
 
 PARTS = {"teachers": part_teachers, "ars": part_ars, "vecenv": part_vecenv, "fit": part_fit, "evaluate": part_evaluate}
 
+# --- comparison with another checkout --------------------------------------------------------------------
+
+RATES = ("environment steps per second", "DummyVecEnv", "ours")
+TIMES = ("seconds", "seconds per 100 steps", "index 0", "the next one, warm")
+
+
+def measured(text: str) -> dict[tuple[int, str], tuple[str, float]]:
+    """Return the numbers of a Markdown table: {(row, column header): (row label, number per second)}."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    header, rows, found = cells[0], cells[2:], {}
+    for n, row in enumerate(rows):
+        label = row[0] if header[0] != "L" else f"L = {row[0]}, |Train| = {row[1]}"
+        for column, cell in zip(header, row, strict=True):
+            if column in RATES + TIMES:
+                value = float(cell.replace(",", "").removesuffix(" s"))
+                found[n, column] = label, (value if column in RATES else 1.0 / max(value, 1e-9))
+    return found
+
+
+def compare(parts: list[str], before: Path, interpreter: str, rounds: int) -> None:
+    """Run parts of both checkouts in turn and print how many times as fast this one is."""
+    commands = {"before": ([interpreter, "benchmarks/speed.py"], before), "after": ([sys.executable, __file__], ROOT)}
+    print("| part | measurement | after / before (rate) |")
+    print("|---|---|---|", flush=True)
+    for part in parts:
+        best: dict[str, dict[tuple[int, str], tuple[str, float]]] = {"before": {}, "after": {}}
+        for _ in range(rounds):
+            for when, (command, folder) in commands.items():
+                environment = os.environ | {"PYTHONPATH": str(folder)}
+                done = subprocess.run([*command, part], cwd=folder, env=environment, capture_output=True, text=True)
+                if done.returncode:
+                    raise SystemExit(f"{folder}: {part} failed\n{done.stderr}")
+                for key, (label, rate) in measured(done.stdout).items():
+                    best[when][key] = label, max(rate, best[when].get(key, ("", 0.0))[1])
+        for key, (label, rate) in best["after"].items():
+            if key in best["before"]:
+                name = label.replace("|", "\\|")
+                print(f"| {part} | {name}: {key[1]} | {rate / best['before'][key][1]:.2f} |", flush=True)
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (default: all)")
-    for part in parser.parse_args().parts or PARTS:
-        PARTS[part]()
+    parser.add_argument("--before", type=Path, metavar="PATH", help="another checkout with a benchmarks/speed.py")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter of the other checkout (default: this one)"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each part and checkout (default: 3)")
+    args = parser.parse_args()
+    chosen = args.parts or list(PARTS)
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if args.before:
+        compare(chosen, args.before.resolve(), args.python, args.rounds)
+    else:
+        for chosen_part in chosen:
+            PARTS[chosen_part]()

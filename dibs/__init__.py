@@ -1,4 +1,4 @@
-"""DIBS: decoupled behavioural cloning for inductive generalisation in RL from specifications."""
+"""DIBS: decoupled behavioral cloning for inductive generalization in RL from specifications."""
 
 from __future__ import annotations
 

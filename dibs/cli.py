@@ -1,8 +1,4 @@
-"""The command line, `dibs COMMAND …`: what people and the workflow's rules call.
-
-Each stage brings its own commands: a module with `register(subparsers) -> None`, which adds parsers that
-`set_defaults(run=function)` and imports nothing heavy before `run(args)` is called.
-"""
+"""The command line, `dibs COMMAND …`: what people and the workflow's rules call."""
 
 from __future__ import annotations
 
@@ -19,27 +15,18 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from dibs import __version__  # noqa: E402
 from dibs.errors import DibsError  # noqa: E402
 
-# One name per line, in the order in which `dibs --help` lists their commands.
-COMMANDS = (
-    "dibs.families.commands",
-    "dibs.teachers.commands",
-    "dibs.datasets.commands",
-    "dibs.templates.commands",
-    "dibs.baselines.commands",
-    "dibs.evaluation.commands",
-    "dibs.analysis.commands",
-    "dibs.commands",
-)
+# Modules of dibs.commands, in the order in which `dibs --help` lists their commands.
+COMMANDS = ("families", "stages", "policies", "reports", "config")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; what the user can mend is told in one message."""
+    """Run one command and return its exit status; errors that the user can fix are one message."""
     args = parser().parse_args(argv)
     try:
         status = args.run(args)
-        sys.stdout.flush()  # a reader that has gone shows here, not at exit
+        sys.stdout.flush()  # a closed pipe raises here, not at exit
         return int(status or 0)
-    except BrokenPipeError:  # `dibs … | head`: nobody reads on, which is no error worth a word
+    except BrokenPipeError:  # `dibs … | head`: not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -60,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser with the commands of every stage."""
     top = argparse.ArgumentParser(
         prog="dibs",
-        description="Inductive generalisation in reinforcement learning from specifications.",
+        description="Inductive generalization in reinforcement learning from specifications.",
         epilog="`dibs COMMAND --help` explains a command.",
         allow_abbrev=False,
     )
@@ -68,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--debug", action="store_true", help="show the traceback of an error")
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
-        importlib.import_module(module).register(subparsers)
-    for command in subparsers.choices.values():  # so that --debug may stand at the end, too
+        importlib.import_module(f"dibs.commands.{module}").register(subparsers)
+    for command in subparsers.choices.values():  # so that --debug may follow the command, too
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return top
 

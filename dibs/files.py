@@ -26,7 +26,7 @@ KEY = "dibs"  # the metadata entry, one JSON object, that carries a file's prove
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that takes its name once the block has succeeded."""
+    """Yield a temporary path next to `path` that takes its name once the block has succeeded."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
@@ -90,6 +90,23 @@ def read_tensors(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any
             metadata = json.loads((file.metadata() or {})[KEY])
             return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise damaged(path, error) from None
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """Read the metadata of a safetensors or Parquet file, without its contents."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if Path(path).suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            found: dict[str, Any] = json.loads((pq.read_metadata(existing(path)).metadata or {})[KEY.encode()])
+            return found
+        with safe_open(str(existing(path)), framework="numpy") as file:
+            found = json.loads((file.metadata() or {})[KEY])
+            return found
+    except (SafetensorError, KeyError, ValueError, OSError) as error:  # ArrowInvalid is a ValueError
         raise damaged(path, error) from None
 
 

@@ -1,92 +1,151 @@
-"""Digests of code and settings: what a result depends on, so that a change reruns that and nothing else.
+"""What a file was made from: recorded in every file, checked by every command that reads one.
 
-A stage's code digest covers the modules of this package that its entry module imports, directly or not, and
-ignores comments, docstrings and layout. The paper's family descriptions are left out of it: a result
-depends on its own family, whose digest is separate.
+A file's `Origin` names the grounded tasks, the settings, the versions of the stage that wrote it, and the ids of the
+files it was made from. Its `id` is a digest of all of that. Ids can be computed from a config alone, before any file
+exists: the workflow passes them to Snakemake, so a change reruns exactly what depends on it, and to the commands, which
+refuse to write anything else.
+
+Code is not part of an id. A stage has a version, an integer that is raised by hand when its results change. Short fixed
+runs in tests/test_versions.py catch a forgotten increase.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent
-NOT_CODE = frozenset({"dibs.families.paper", "dibs.provenance", "dibs.cli"})
+from dibs.errors import DibsError
+from dibs.files import plain
+
+FORMAT = 2
+"""Layout of the metadata. Files of version 0.1 have none and are rejected."""
+LIBRARIES = ("dibs", "numpy", "scipy", "torch", "stable-baselines3", "gymnasium")
+"""Their versions are recorded in every file. They are never compared."""
 
 
 def digest(value: Any) -> str:
-    """A short digest of plain data (JSON with sorted keys)."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    """Return a short digest of plain data (JSON with sorted keys); dataclasses count as mappings."""
+    data = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    text = json.dumps(plain(data), sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+_settings: dict[int, tuple[Any, str]] = {}
+
+
+def settings_digest(settings: Any) -> str:
+    """Return the digest of a settings dataclass; a plan asks for the same few objects thousands of times."""
+    known = _settings.get(id(settings))
+    if known is None or known[0] is not settings:
+        known = _settings[id(settings)] = (settings, digest(settings))
+    return known[1]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What one file is and what it was made from."""
+
+    kind: str
+    """teacher, dataset, model, evaluation or policy."""
+    identity: Mapping[str, Any]
+    """Which one it is: family, split, index, seed, method, benchmark, as far as they apply."""
+    tasks: str
+    """Digest of the grounded tasks (`dibs.families.Tasks.digest`)."""
+    settings: str
+    """Digest of the settings."""
+    versions: Mapping[str, int]
+    """Versions of the stage, and of the algorithm or method."""
+    inputs: Sequence[str] = field(default_factory=tuple)
+    """Ids of the files it was made from, in order."""
+
+    @property
+    def id(self) -> str:
+        """Digest of everything above."""
+        parts = (self.kind, dict(self.identity), self.tasks, self.settings, dict(self.versions), list(self.inputs))
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def check(self, expected: str) -> None:
+        """Refuse to go on if the id is not the one that the caller planned (`--expect`)."""
+        if expected and expected != self.id:
+            raise DibsError(
+                f"this would write {describe(self.kind, self.identity)} with id {self.id}, but {expected} was planned: "
+                "the inputs, the family, the settings or the installed version differ from those of the plan"
+            )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the file records."""
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            **self.identity,
+            "id": self.id,
+            "tasks": self.tasks,
+            "settings_digest": self.settings,
+            "versions": dict(self.versions),
+            "inputs": list(self.inputs),
+            "libraries": _libraries(),
+        }
+
+
+def check_kind(path: str | Path, metadata: Mapping[str, Any], kind: str) -> None:
+    """Refuse a file of another kind or of an older format."""
+    if metadata.get("format") != FORMAT:
+        raise DibsError(f"{path}: was written by dibs 0.1, whose results cannot be read; delete it and make it again")
+    if metadata.get("kind") != kind:
+        raise DibsError(f"{path}: expected kind '{kind}', found '{metadata.get('kind')}'")
+
+
+def check_origin(path: str | Path, metadata: Mapping[str, Any], expected: Origin, rerun: str) -> None:
+    """Refuse an input that is not what it should be, or that was made from something else than what there is now.
+
+    `expected` describes the file as it should be; its settings and inputs are not compared, because a reader does not
+    know them. `rerun` is the command that makes the file again.
+    """
+    for key, value in expected.identity.items():
+        if metadata.get(key) != value:
+            wanted = describe(expected.kind, expected.identity)
+            found = describe(expected.kind, {k: metadata.get(k) for k in expected.identity})
+            raise DibsError(f"{path}: expected {wanted}, found {found}")
+    if metadata.get("tasks") != expected.tasks:
+        raise DibsError(
+            f"{path}: was made from another description of {expected.identity.get('family')} (environment, "
+            f"specification, regions, start, horizon, reward or network differ); make it again: {rerun}"
+        )
+    if metadata.get("versions") != dict(expected.versions):
+        raise DibsError(
+            f"{path}: was made by another version ({_versions(metadata.get('versions') or {})} instead of "
+            f"{_versions(expected.versions)}); make it again: {rerun}"
+        )
+
+
+def check_input(path: str | Path, metadata: Mapping[str, Any], made_from: Mapping[str, str], rerun: str) -> None:
+    """Refuse a file that was not made from the given files, {path: id}."""
+    for other, identity in made_from.items():
+        if identity not in metadata["inputs"]:
+            raise DibsError(f"{path}: was not made from {other} as it is now; make it again: {rerun}")
+
+
+def describe(kind: str, identity: Mapping[str, Any]) -> str:
+    """Return one line that names a file's contents."""
+    return f"the {kind} of " + " ".join(f"{key} {value}" for key, value in identity.items())
+
+
+def _versions(versions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items()) or "none"
+
+
 @cache
-def code_digest(*entries: str) -> str:
-    """Digest of the modules reachable from the given entry modules, e.g. `dibs.teachers.train`."""
-    todo, done = list(entries), set()
-    while todo:
-        module = todo.pop()
-        if module in done or module in NOT_CODE or _source(module) is None:
+def _libraries() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
             continue
-        done.add(module)
-        todo += _imports(module)
-    return digest({module: _essence(module) for module in sorted(done)})
-
-
-def _source(module: str) -> Path | None:
-    base = ROOT.joinpath(*module.split(".")[1:])
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
-
-
-@cache
-def _tree(module: str) -> ast.Module:
-    path = _source(module)
-    assert path is not None
-    tree = ast.parse(path.read_text())
-    for node in _statements(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            # Bare strings in a body are docstrings, of the thing itself or of the field above them.
-            node.body = [s for s in node.body if not _is_text(s)] or [ast.Pass()]
-    return tree
-
-
-def _statements(tree: ast.Module) -> list[ast.AST]:
-    """The module and all statements in it: a walk that spares the expressions, which are most of a tree."""
-    found: list[ast.AST] = [tree]
-    for node in found:
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            inner = getattr(node, part, None)
-            if isinstance(inner, list):
-                found += inner
-    return found
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
-
-
-@cache
-def _essence(module: str) -> str:
-    return hashlib.sha256(ast.dump(_tree(module)).encode()).hexdigest()
-
-
-@cache
-def _imports(module: str) -> list[str]:
-    found = []
-    for node in _statements(_tree(module)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.startswith("dibs")]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dibs"):
-            found += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
     return found

@@ -1,6 +1,6 @@
 """Random streams: one seed sequence keyed by what the numbers are for.
 
-Every stage draws from `stream(stage, family, gap, index, seed, …)`, so results do not depend on the order
+Every stage draws from `stream(stage, family, split, index, seed, …)`, so results do not depend on the order
 or the number of processes in which jobs run.
 """
 

@@ -45,7 +45,7 @@ TINY_TEACHERS: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def tiny_description() -> Callable[..., dict[str, Any]]:
-    """Describe a family of two short Car2D edges that is learnt in seconds; keys given replace its own."""
+    """Describe a family of two short Car2D edges that is learned in seconds; keys given replace its own."""
 
     def describe(**changes: Any) -> dict[str, Any]:
         return {
@@ -90,7 +90,7 @@ class Pipeline:
     """JSON text of each stage's settings."""
 
     @property
-    def places(self) -> Layout:
+    def layout(self) -> Layout:
         return Layout(self.root)
 
 

@@ -1,32 +1,26 @@
-"""docs/extending.md: its examples are run as they stand there."""
+"""docs/extending.md: its commands work, its code is the example package's, and the package runs in the workflow."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
 from dibs import cli
-from dibs.analysis.statistics import wilson
-from dibs.baselines import registry as baselines
-from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import get_family, load_family, reach_avoid
-from dibs.files import read_table, write_tensors
-from dibs.policies.network import Network
-from dibs.policies.scaling import edge_scaling
-from dibs.teachers.base import Lesson
-from dibs.teachers.buffers import StateBuffers
-from dibs.teachers.rollouts import draw, roll
+from dibs.families import get_family
+from dibs.files import read_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 FAMILY = ROOT / "examples" / "families" / "car2d-delivery.yaml"
+PACKAGE = ROOT / "examples" / "extension"
 
 
 def example(name: str) -> str:
@@ -36,33 +30,26 @@ def example(name: str) -> str:
     return found[0]
 
 
-@pytest.fixture
-def module(tmp_path):
-    """An example as a module."""
-    loaded = []
-
-    def load(name: str) -> ModuleType:
-        file = tmp_path / f"example_{name}.py"
-        file.write_text(example(name))
-        spec = importlib.util.spec_from_file_location(f"example_{name}", file)
-        made = importlib.util.module_from_spec(spec)
-        sys.modules[made.__name__] = made
-        loaded.append(made.__name__)
-        spec.loader.exec_module(made)
-        return made
-
-    yield load
-    for name in loaded:
-        del sys.modules[name]
+# --- the page --------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_the_family_file():
+def test_the_page_shows_the_family_file() -> None:
     shown, file = (re.sub(r"^#.*\n", "", text, flags=re.MULTILINE) for text in (example("family"), FAMILY.read_text()))
     assert shown == file and len(file.splitlines()) <= 30
 
 
-def test_paths_on_the_page_exist():
-    for path in set(re.findall(r"`(dibs/[\w/]+\.py|examples/[\w/.-]+)`", PAGE)) - {"dibs/teachers/cem.py"}:
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("pyproject", "pyproject.toml"), *((n, f"dibs_boat/{n}.py") for n in ("boat", "cem", "nearest"))],
+)
+def test_the_page_shows_the_package(name: str, file: str) -> None:
+    assert example(name) in (PACKAGE / file).read_text()
+
+
+def test_paths_on_the_page_exist() -> None:
+    found = set(re.findall(r"`(dibs/[\w/]+\.py|examples/[\w/.-]+)`", PAGE))
+    assert len(found) > 5
+    for path in found:
         assert (ROOT / path).exists(), path
 
 
@@ -86,7 +73,7 @@ SMALL = {
 }
 
 
-def test_the_familys_regions_drift_and_shrink():
+def test_the_familys_regions_drift_and_shrink() -> None:
     family = get_family(str(FAMILY))
     door = [family.boxes(i)["door"] for i in (0, 4, 8)]
     np.testing.assert_allclose([box.center[0] for box in door], [2.0, 2.0 + 2.0 + 0.48, 2.0 + 4.0 + 1.92])
@@ -94,7 +81,7 @@ def test_the_familys_regions_drift_and_shrink():
 
 
 @pytest.mark.slow
-def test_the_family_end_to_end(tmp_path, monkeypatch, capsys):
+def test_the_family_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """The page's commands, with smaller settings: teachers, datasets, template, evaluation, policy, rollout."""
     monkeypatch.chdir(tmp_path)
     for command in (
@@ -102,10 +89,10 @@ def test_the_family_end_to_end(tmp_path, monkeypatch, capsys):
         ["fit"],
     ):
         settings = {"teacher": SMALL, "dataset": {"size": 1000}, "fit": {"max_steps": 500, "batch": 128}}[command[0]]
-        argv = [command[0], str(FAMILY), "--gap", "2", *command[1:], "--settings", json.dumps(settings), "--quiet"]
-        assert cli.main(argv) == 0
+        argv = [command[0], str(FAMILY), "--split", "gap2", *command[1:]]
+        assert cli.main([*argv, "--settings", json.dumps(settings), "--quiet"]) == 0
     assert "FAILED" not in capsys.readouterr().out
-    benchmark = [f"{FAMILY}:car2d-delivery", "--gap", "2"]
+    benchmark = [f"{FAMILY}:car2d-delivery", "--split", "gap2"]
     assert cli.main(["evaluate", *benchmark, "--settings", '{"rollouts": 200}']) == 0
     table, _ = read_table("results/evaluations/dibs/car2d-delivery/gap2/seed0.parquet")
     rates = dict(zip(table["index"].to_pylist(), table["rate"].to_pylist(), strict=True))
@@ -120,50 +107,88 @@ def test_the_family_end_to_end(tmp_path, monkeypatch, capsys):
     assert names["info"]["satisfied"]
 
 
-# --- a teacher algorithm ---------------------------------------------------------------------------------
+# --- the package -----------------------------------------------------------------------------------------
 
 
-def lesson(family, index: int = 0, **more) -> Lesson:
-    rng = np.random.default_rng(0)
-    tasks, network = reach_avoid(family, [index]), Network(2, (8,), 2)
-    return Lesson(tasks, network, edge_scaling(family), StateBuffers(2, 2, rng), rng, 0, depth=0.2, **more)
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process in which the example package is installed; `dibs` itself is not touched."""
+    folder = tmp_path_factory.mktemp("extension")
+    source = folder / "source"
+    shutil.copytree(PACKAGE, source)
+    target = folder / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--no-index", "--target", str(target), str(source)], check=True, timeout=200)
+    kept = {name: value for name, value in os.environ.items() if name != "SNAKEMAKE_PROFILE"}
+    return {**kept, "PYTHONPATH": str(target)}
 
 
-def test_the_cross_entropy_method_teaches(module, tiny):
-    cem = module("teacher")
-    given = lesson(tiny)
-    learnt = cem.train(given, cem.CemSettings(iterations=25, rollouts=8))
-    folded = given.network.fold(learnt.theta, given.scaling.center, given.scaling.half)[:, None]
-    outcome = roll(given.network, folded, given.tasks, draw(given.tasks, 300, np.random.default_rng(1)))
-    assert outcome.success.min() > 0.9
-    assert learnt.theta.shape == (2, given.network.size) and learnt.head is None and learnt.steps > 10_000
-    assert all(edge["high"].seen and edge["low"].seen for edge in given.buffers.edges)
-    again = cem.train(lesson(tiny), cem.CemSettings(iterations=25, rollouts=8))
-    assert np.array_equal(again.theta, learnt.theta)
+def dibs(installed: dict[str, str], folder: Path, *args: str) -> str:
+    """Run a command with the package installed."""
+    command = [sys.executable, "-m", "dibs", *args]
+    done = subprocess.run(command, cwd=folder, env=installed, stdout=-1, stderr=-2, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
-def test_the_anchor_holds_the_example_back(module, tiny):
-    cem = module("teacher")
-    previous = Network(2, (8,), 2).initial(np.random.default_rng(2), (2,))
-    drifts = []
-    for anchor in (0.0, 1.0):
-        given = lesson(tiny, 4, previous=previous, anchor=anchor)
-        learnt = cem.train(given, cem.CemSettings(iterations=10, rollouts=4))
-        drifts.append(np.linalg.norm(learnt.theta - previous))
-    assert drifts[1] < 0.7 * drifts[0]
+def test_the_package_is_known(installed: dict[str, str], tmp_path: Path) -> None:
+    assert "boat-buoys" in dibs(installed, tmp_path, "benchmarks")
+    assert "nearest" in dibs(installed, tmp_path, "methods")
+    assert "Boat" in dibs(installed, tmp_path, "spec", "boat-buoys", "--index", "3")
+    dibs(installed, tmp_path, "draw", "boat-buoys", "--index", "0", "4", "--output", "boat.png")
+    assert (tmp_path / "boat.png").stat().st_size > 5_000
+    assert "Boat" in dibs(installed, tmp_path, "family", "boat-buoys")
 
 
-# --- a method to compare ---------------------------------------------------------------------------------
+STUDY = """
+results: results
+seeds: 1
+benchmarks: [boat-buoys]
+gaps: [2]
+splits: {ends: [0, 1, 4]}
+methods: [dibs, nearest, bc, ars]
+teachers: {capacity: 500, probes: 50, rollouts: 100, algorithms: {cem: {iterations: 25, rollouts: 8}}}
+datasets: {size: 300, require: 0.0}
+templates: {max_steps: 200}
+baselines: {ars: {steps: 40000, restarts: 1, trial: 2}, bc: {max_steps: 200}}
+evaluation: {rollouts: 100, beyond: false}
+ablations: {}
+sweeps: {}
+"""
 
 
-def test_the_nearest_teacher_is_trained_and_measured(module, pipeline, tmp_path):
-    entry = baselines.Baseline("nearest", module("baseline").__name__, needs=("teachers",))
-    run = baselines.Run(load_family(pipeline.file), "tiny", "achieve reach(a); achieve reach(b)", 2, 0, pipeline.places)
-    trained = entry.train(run, entry.settings())
-    assert trained.steps > 0
-    artefact = tmp_path / "nearest.safetensors"
-    write_tensors(artefact, trained.tensors, {**trained.metadata, "train": list(run.train)})
-    counts = entry.count(run.family, run.text, artefact, 0, [0, 1, 2, 3, 4, 60], EvaluationSettings(rollouts=200))
-    for index in run.train:  # there it is the teacher itself
-        assert wilson(counts[index], 200)[1] > 0.95
-    assert counts[60] < 100  # far away from the last one it is lost
+@pytest.mark.slow
+def test_the_package_runs_through_the_workflow(installed: dict[str, str], tmp_path: Path) -> None:
+    """Its environment, algorithm, method and family, with methods of ours next to it, up to tables and figures."""
+    for name in ("Snakefile", "config.yaml", "config", "workflow", "profiles", "dibs"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "study.yaml", "--quiet", "all"]
+    done = subprocess.run(command, cwd=tmp_path, env=installed, stdout=-1, stderr=-2, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout[-5000:]
+    results = tmp_path / "results"
+    for split, train in (("gap2", (0, 2, 4)), ("ends", (0, 1, 4))):
+        table, meta = read_table(results / "evaluations" / "nearest" / "boat-buoys" / split / "seed0.parquet")
+        assert meta["method"] == "nearest" and tuple(meta["train"]) == train and meta["steps"] > 0
+        rates = dict(zip(table["index"].to_pylist(), table["rate"].to_pylist(), strict=True))
+        assert all(rates[index] > 0.9 for index in train)  # there it is the teacher itself
+    metrics = json.loads((results / "teachers" / "boat-buoys" / "base" / "seed0" / "0.json").read_text())["metrics"]
+    assert metrics["algorithm"] == "cem" and metrics["success"] > 0.9
+    markdown = (results / "tables" / "benchmarks.md").read_text()
+    assert "Nearest teacher" in markdown and "VariBAD" not in markdown
+    made = {file.stem for folder in ("tables", "figures") for file in (results / folder).iterdir()}
+    assert {"relative", "ratios", "success_by_index-boat-buoys"} <= made
+    assert not made & {"claims", "table1", "environments", "obstacles"}
+    # Policies, drawings and Gymnasium environments of the package's environment
+    model = str(results / "models" / "dibs" / "boat-buoys" / "gap2" / "seed0.safetensors")
+    dibs(installed, tmp_path, "policy", "boat-buoys", "--gap", "2", "--index", "3", "--model", model)
+    said = dibs(installed, tmp_path, "rollout", "boat-buoys-3.safetensors", "--episodes", "2", "--output", "boat.gif")
+    assert "episodes satisfy index 3" in said and (tmp_path / "boat.gif").stat().st_size > 5_000
+    code = (
+        "import gymnasium; from gymnasium.utils.env_checker import check_env; "
+        "env = gymnasium.make('dibs.gym:dibs/Boat-v0', family='boat-buoys', index=2); "
+        "check_env(env.unwrapped); print(env.observation_space.shape)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], env=installed, capture_output=True, text=True, timeout=100)
+    assert shown.returncode == 0 and "(3,)" in shown.stdout, shown.stderr

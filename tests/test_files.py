@@ -18,6 +18,7 @@ from dibs.files import (
     atomic,
     plain,
     read_json,
+    read_metadata,
     read_table,
     read_tensors,
     with_metadata,
@@ -54,7 +55,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
         written = temporary.stat().st_ino
     assert target.stat().st_ino == written  # renamed, not copied
     assert target.read_text() == "half" and list(target.parent.iterdir()) == [target]
-    assert stat.S_IMODE(target.stat().st_mode) == 0o644  # readable by whoever shares the results
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644  # readable by everyone who shares the results
 
 
 def test_a_failure_leaves_what_was_there(tmp_path):
@@ -198,3 +199,51 @@ def test_nothing_is_pickled(tmp_path):
 def test_a_folder_is_not_a_file(tmp_path):
     with pytest.raises(DibsError, match="no such file"):
         read_json(tmp_path)
+
+
+# --- metadata without contents ---------------------------------------------------------------------------
+
+SUFFIXES = {"tensors": ".safetensors", "table": ".parquet"}
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_metadata_are_read_without_the_contents(tmp_path, kind):
+    file = tmp_path / f"file{SUFFIXES[kind]}"
+    write(kind, file)
+    assert read_metadata(file) == read_metadata(str(file)) == READ[kind](file)[1]
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+@pytest.mark.parametrize("damage", ["empty", "half", "last byte", "text", "other"])
+def test_metadata_of_a_damaged_file(tmp_path, kind, damage):
+    file = tmp_path / f"file{SUFFIXES[kind]}"
+    write(kind, file)
+    content = file.read_bytes()
+    write("table" if kind == "tensors" else "tensors", tmp_path / "other")
+    changed = {
+        "empty": b"",
+        "half": content[: len(content) // 2],
+        "last byte": content[:-3],
+        "text": b"<html>not found</html>",
+        "other": (tmp_path / "other").read_bytes(),
+    }
+    file.write_bytes(changed[damage])
+    with pytest.raises(DibsError, match=rf"file\{SUFFIXES[kind]}: damaged or not what it should be \(.+\); delete it"):
+        read_metadata(file)
+
+
+@pytest.mark.parametrize("kind", SUFFIXES)
+def test_metadata_of_a_missing_file(tmp_path, kind):
+    with pytest.raises(DibsError, match=rf"gone\{SUFFIXES[kind]}: no such file; run the step that makes it first"):
+        read_metadata(tmp_path / f"gone{SUFFIXES[kind]}")
+
+
+def test_metadata_of_files_of_other_makers(tmp_path):
+    import pyarrow.parquet as pq
+    from safetensors.numpy import save_file
+
+    save_file({"x": np.ones(2)}, tmp_path / "t.safetensors")
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "p.parquet")
+    for name in ("t.safetensors", "p.parquet"):
+        with pytest.raises(DibsError, match=f"{name}: damaged or not what it should be"):
+            read_metadata(tmp_path / name)

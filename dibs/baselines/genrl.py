@@ -1,57 +1,46 @@
-"""GenRL (Subramanian et al. 2025): κ learnt by random search on the reward of all training tasks at once.
+"""GenRL (Subramanian et al. 2025): κ learned by random search on the reward of all training tasks at once.
 
-Per edge, every candidate κ is unrolled from the base policy, the unrolled policies act on their training
-tasks, the tasks' returns are joined to one number, and augmented random search climbs it (paper, section 3.2,
-"GenRL's approach"). Base policies, edges, composition and guards are those of DIBS: the result is a template like
-any other. Edges × directions × signs × tasks × rollouts advance in one array program.
+For each edge, every candidate κ is unrolled from the base policy, the unrolled policies act on their training tasks,
+the tasks' returns are combined into one number, and augmented random search climbs it (paper, section 3.2, "GenRL's
+approach"). Base policies, edges, composition and guards are those of DIBS: the result is a template like any other.
+Edges × directions × signs × tasks × rollouts advance in one array program.
 
-Where κ starts and in which coordinates it is searched decides most. `public` starts small and random, as the
-public code does; `softmin` and `mean` start at the identity and search in the coordinates in which DIBS fits, and
-differ in how returns are joined. `auto` tries all three on a part of the budget and goes on with the one that has
-solved most *training* tasks.
+Where κ starts and in which coordinates it is searched matters most. `public` starts small and random, as the public
+code does. `softmin` and `mean` start at the identity, search in the coordinates in which DIBS fits, and differ in how
+returns are combined. `auto` tries all three on a part of the budget and continues with the one that solves most
+*training* tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from dibs.baselines.registry import Run, Trained
-from dibs.baselines.search import ascent
 from dibs.envs import Array
-from dibs.evaluation.count import count_template
-from dibs.families import Family, ReachAvoid, ground
-from dibs.policies.network import Network
-from dibs.policies.scaling import Scaling
+from dibs.families import Tasks
+from dibs.methods import Method, Model, Training
+from dibs.policies.search import Progress, ascent
 from dibs.seeding import stream
 from dibs.settings import STRICT
-from dibs.teachers.budget import dibs_steps
-from dibs.teachers.rollouts import Outcome, draw, roll
+from dibs.simulation import Bools, EdgeTask, NetworkPolicy, Rows, draw, rollout
 from dibs.teachers.store import load_teacher
 from dibs.templates.guards import EdgeRecord
-from dibs.templates.polynomial import apply, identity
-from dibs.templates.template import RUNAWAY, Template, contents
+from dibs.templates.polynomial import apply, identity, unit_scale
+from dibs.templates.template import RUNAWAY, Template, template_policy
 
-Numbers = npt.NDArray[np.integer]
-Bools = npt.NDArray[np.bool_]
+MOST = 2**24  # parameters of policies held at once; if there are more, edges are trained in turn
+ABLE = 0.5  # success from which on a teacher can be the base of a template
 
-count = count_template
-
-MOST = 2**24  # parameters of policies held at once; more edges than fit are trained in turn
-ABLE = 0.5  # success of a teacher from which on it can be the base of a template
-
+NEVER = -1e9  # return of an edge that was never measured, because the budget ended before the first check
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "softmin": {"start": "identity", "rescale": True, "aggregation": "softmin"},
     "mean": {"start": "identity", "rescale": True, "aggregation": "mean"},
     "public": {"start": "random", "rescale": False, "aggregation": "softmin"},
 }
-"""What `auto` chooses from, in the order in which a tie is decided."""
+"""What `auto` chooses from; on a tie, the first."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +50,21 @@ class Settings:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     steps: int = 0
-    """Most environment steps, the base teachers' included; 0: as many as DIBS's teachers used."""
+    """Maximum number of environment steps, including those of the base teachers; 0: as many as DIBS's teachers used."""
     variant: Literal["auto", "softmin", "mean", "public", "own"] = "auto"
     """One of the variants above, the best of them on training tasks, or `own`: start, rescale and aggregation below."""
     trial: float = 0.15
-    """Share of the budget after which `auto` goes on with the best variant."""
+    """Share of the budget after which `auto` continues with the best variant."""
     degree: int = 1
     """Degree m of the polynomial."""
     start: Literal["random", "identity", "additive"] = "random"
-    """Where κ starts: small and random, or where it leaves every policy as it is (additive: of degree 0)."""
+    """Where κ starts: small and random, or where it leaves every policy unchanged (additive: of degree 0)."""
     start_scale: float = 0.577
-    """Random start: standard deviation of κ's entries, times the root of their layer's inputs."""
+    """Random start: standard deviation of κ's entries, times the square root of their layer's inputs."""
     rescale: bool = False
     """Search in coordinates in which a unit moves the last policy, not κ, by about a unit."""
     aggregation: Literal["softmin", "mean"] = "softmin"
-    """How the returns of the training tasks are joined."""
+    """How the returns of the training tasks are combined."""
     beta: float = 1.0
     """Sharpness of the softmin."""
     perturbation: Literal["shared", "independent"] = "shared"
@@ -98,107 +87,86 @@ class Settings:
     """Checks in a row at full success on all training tasks after which an edge has converged."""
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """All edges of a family with the policies that their templates start from."""
-
-    family: Family
-    edges: tuple[str, ...]
-    train: tuple[int, ...]
-    network: Network
-    scaling: Scaling
-    base: Array  # (edges, size)
-    base_index: npt.NDArray[Any]  # (edges,)
-
-    def tasks(self, edges: Numbers) -> ReachAvoid:
-        """The given edges at all training indices, edge by edge."""
-        return self._all.take([int(e) * len(self.train) + t for e in edges for t in range(len(self.train))])
-
-    @cached_property
-    def _all(self) -> ReachAvoid:
-        return ground(self.family, [(index, name) for name in self.edges for index in self.train])
-
-    @property
-    def ahead(self) -> Numbers:
-        """Unrolled steps (edges, tasks) from the base; below 0 where an edge has no policy yet."""
-        return np.asarray(self.train)[None] - self.base_index[:, None]
-
-
-def train(run: Run, settings: Settings) -> Trained:
-    """Search the templates of a family."""
-    problem, base_steps = _problem(run)
-    budget = settings.steps or dibs_steps(run.places, run.family, run.gap, run.seed, problem.edges)
-    own = max(budget - base_steps, 0)
-    key = ("baseline", "genrl", run.family.name, run.gap, run.seed)
-    names = [settings.variant] if settings.variant != "auto" else list(VARIANTS)
+def train(training: Training, settings: Settings) -> Model:
+    """Search for the templates of all edges."""
+    tasks, edges = training.tasks, training.tasks.edge_names
+    start, base_steps = base_template(training)
+    budget = settings.steps or training.teacher_steps()
+    left = max(budget - base_steps, 0)
+    key = ("baseline", "genrl", tasks.name, training.split.key, training.seed)
     searches = {
-        name: Search(problem, replace(settings, **VARIANTS.get(name, {})), stream(*key, name), run.progress)
-        for name in names
+        name: Search(tasks, start, replace(settings, **VARIANTS.get(name, {})), stream(*key, name), training.progress)
+        for name in (VARIANTS if settings.variant == "auto" else [settings.variant])
     }
-    used = 0
     if len(searches) > 1:
+        share = int(settings.trial * left)
         for search in searches.values():
-            search.advance(int(settings.trial * own))
-            used += search.steps
+            search.advance(share)
+            left -= search.steps
             if search.converged:
                 break
     variant = max(searches, key=lambda name: searches[name].merit)
     chosen = searches[variant]
-    chosen.advance(chosen.steps + own - used)
-    steps = np.sum([search.edge_steps for search in searches.values()], axis=0) + base_steps / len(problem.edges)
-    records = {
-        name: EdgeRecord(problem.train, tuple(map(float, chosen.success[e])), tuple(map(float, chosen.returns[e])))
-        for e, name in enumerate(problem.edges)
-    }
-    template = Template(
-        "genrl",
-        run.family.name,
-        run.gap,
-        run.seed,
-        problem.train,
-        problem.edges,
-        problem.network,
-        problem.scaling,
-        chosen.best_kappa,
-        problem.base,
-        problem.base_index,
-        records,
-    )
-    tensors, metadata = contents(template)
-    metrics = {
-        "budget": budget,
-        "base_steps": base_steps,
-        "variants": {name: {"success": s.merit, "steps": s.steps, "curve": s.curve} for name, s in searches.items()},
-        "edges": dict(zip(problem.edges, chosen.success.mean(axis=1), strict=True)),
-    }
-    by_edge = {name: round(float(s)) for name, s in zip(problem.edges, np.asarray(steps), strict=True)}
-    return Trained(tensors, {**metadata, "variant": variant, "edge_steps": by_edge}, sum(by_edge.values()), metrics)
+    chosen.advance(chosen.steps + left)
+    steps = np.sum([search.edge_steps for search in searches.values()], axis=0) + base_steps / len(edges)
+    measured = zip(edges, chosen.success.tolist(), chosen.returns.tolist(), strict=True)
+    records = {name: EdgeRecord(tasks.indices, tuple(good), tuple(scores)) for name, good, scores in measured}
+    success = dict(zip(edges, chosen.success.mean(axis=1), strict=True))
+    tried = {name: {"success": s.merit, "steps": s.steps, "curve": s.curve} for name, s in searches.items()}
+    metrics = {"variant": variant, "budget": budget, "base_steps": base_steps, "variants": tried, "edges": success}
+    template = replace(start, kappa=chosen.best_kappa, records=records)
+    return template.to_model({name: round(float(s)) for name, s in zip(edges, steps, strict=True)}, metrics)
+
+
+def base_template(training: Training) -> tuple[Template, int]:
+    """Return the template to start from, which does not move yet, and the steps of the teachers it starts from.
+
+    An edge starts from the teacher of index 0, or if that fails, from the first one that does not.
+    """
+    first = load_teacher(training.teachers[0])
+    base, base_index, steps = first.actor.copy(), np.zeros(len(first.edges), dtype=np.int64), 0
+    missing = np.ones(len(first.edges), dtype=bool)
+    for teacher in map(load_teacher, training.teachers):
+        steps += int(teacher.metrics["steps"])
+        able = np.array([teacher.metrics["edges"][name]["success"] >= ABLE for name in teacher.edges])
+        base[missing & able], base_index[missing & able] = teacher.actor[missing & able], teacher.index
+        missing &= ~able
+        if not missing.any():
+            break
+    shared = (training.tasks.indices, first.edges, first.network, first.scaling)
+    return Template(*shared, identity(0, base.shape), base, base_index, {}), steps
 
 
 class Search:
-    """One search over the κ of all edges; `advance` goes on until a number of environment steps has been used."""
+    """One search over the κ of all edges; `advance` continues until a number of environment steps has been used."""
 
     def __init__(
-        self,
-        problem: Problem,
-        settings: Settings,
-        rng: np.random.Generator,
-        progress: Callable[[str], None] | None = None,
+        self, tasks: Tasks, start: Template, settings: Settings, rng: np.random.Generator, progress: Progress = None
     ) -> None:
-        self.problem, self.settings, self.rng, self.progress = problem, settings, rng, progress
-        n, tasks = problem.ahead.shape
-        self.degree = 0 if settings.start == "additive" else settings.degree
-        self.origin = _origin(settings, self.degree, problem.network, n, rng)  # (degree + 1, edges, size)
-        self.scale = _scale(settings, self.degree, problem.base, int(problem.ahead.max()))
+        self.tasks, self.start, self.settings, self.rng, self.progress = tasks, start, settings, rng, progress
+        self.grounded = tasks.ground([(index, name) for name in tasks.edge_names for index in tasks.indices])
+        # Unrolled steps (edges, tasks) from the base; negative where an edge has no policy yet.
+        self.ahead = np.asarray(tasks.indices)[None] - start.base_index[:, None]
+        n, count = self.ahead.shape
+        degree = 0 if settings.start == "additive" else settings.degree
+        self.origin = identity(degree, start.base.shape)  # (degree + 1, edges, size)
+        if settings.start == "random":
+            self.origin = start.network.initial(rng, (degree + 1, n), settings.start_scale).astype(np.float64)
+        self.scale = np.ones((degree + 1, n, 1))
+        if settings.rescale:
+            self.scale = unit_scale(degree, start.base, int(self.ahead.max())).astype(np.float64)
         self.z = np.zeros_like(self.origin)
-        self.best_z, self.best = self.z.copy(), np.full((n, 2), -np.inf)  # mean success, joined return
-        self.success, self.returns = np.zeros((n, tasks)), np.full((n, tasks), -np.inf)
+        self.best_z, self.best = self.z.copy(), np.full((n, 2), -np.inf)  # mean success, combined return
+        self.success, self.returns = np.zeros((n, count)), np.full((n, count), NEVER)
         self.full = np.zeros(n, dtype=int)  # checks in a row at full success
-        self.edge_steps = np.zeros(n)
-        self.iteration = 0
+        self.edge_steps, self.iteration = np.zeros(n), 0
         self.curve: list[list[float]] = []  # per check: steps, then the mean success of each edge so far
-        cost = 2 * settings.directions * tasks * problem.network.size
-        self.at_once = max(1, MOST // cost)
+        self.at_once = max(1, MOST // (2 * settings.directions * count * start.network.size))
+
+    def edge_task(self, edges: Rows) -> EdgeTask:
+        """Return the given edges at all training indices, edge by edge."""
+        n = len(self.tasks.indices)
+        return EdgeTask(self.grounded.take([int(e) * n + t for e in edges for t in range(n)]), self.tasks.reward.depth)
 
     @property
     def steps(self) -> int:
@@ -216,16 +184,12 @@ class Search:
         return float(self.success.mean())
 
     @property
-    def active(self) -> Numbers:
-        """Edges that have not converged."""
-        return np.flatnonzero(self.full < self.settings.patience)
-
-    @property
     def converged(self) -> bool:
-        return len(self.active) == 0
+        """Whether all edges have."""
+        return bool((self.full >= self.settings.patience).all())
 
     def advance(self, until: int) -> None:
-        """Search on until `until` environment steps have been used or all edges have converged."""
+        """Search until `until` environment steps have been used or all edges have converged."""
         while self.steps < until and not self.converged:
             for _ in range(self.settings.check_every):
                 for part in self._parts():
@@ -238,110 +202,70 @@ class Search:
                 self.progress(f"iteration {self.iteration}: success {self.merit:.3f} after {self.steps} steps")
 
     def _parts(self) -> list[Any]:
-        """The active edges, as many at once as memory allows."""
-        return [self.active[i : i + self.at_once] for i in range(0, len(self.active), self.at_once)]
+        """Split the edges that have not converged into parts that fit into memory."""
+        active = np.flatnonzero(self.full < self.settings.patience)
+        return [active[i : i + self.at_once] for i in range(0, len(active), self.at_once)]
 
-    def _climb(self, edges: Numbers) -> None:
-        """One iteration of random search for the given edges."""
-        settings, size = self.settings, self.problem.network.size
-        rows = 1 if settings.perturbation == "shared" else self.degree + 1
-        delta = self.rng.standard_normal((len(edges), settings.directions, rows, size))
-        delta = np.broadcast_to(delta, (len(edges), settings.directions, self.degree + 1, size))
-        spread = settings.exploration * np.moveaxis(delta, 2, 0)  # (degree + 1, edges, directions, size)
-        here = self.z[:, edges, None]
-        candidates = np.concatenate([here + spread, here - spread], axis=2)
-        outcome = self._roll(edges, candidates, settings.rollouts)
-        scores = _join(outcome.returns.reshape(len(edges), -1, candidates.shape[2]), self._there(edges), settings)
+    def _climb(self, edges: Rows) -> None:
+        """Run one iteration of random search for the given edges."""
+        settings, powers, size = self.settings, len(self.origin), self.start.network.size
+        shape = (len(edges), settings.directions, powers, size)
+        drawn = (*shape[:2], 1 if settings.perturbation == "shared" else powers, size)
+        delta = np.broadcast_to(self.rng.standard_normal(drawn), shape)
+        spread = settings.exploration * delta.transpose(2, 1, 0, 3)  # (degree + 1, directions, edges, size)
+        here = self.z[:, None, edges]
+        returns, _ = self._measure(edges, np.concatenate([here + spread, here - spread], axis=1), settings.rollouts)
+        scores = _combined(returns, self.ahead[edges] >= 0, settings)
         step = settings.step * settings.exploration
         self.z[:, edges] += np.moveaxis(ascent(scores, delta, settings.best, step, "all"), 1, 0)
 
-    def _check(self, edges: Numbers) -> None:
+    def _check(self, edges: Rows) -> None:
         """Measure the current κ of the given edges on the training tasks; keep it where it is the best so far."""
-        outcome = self._roll(edges, self.z[:, edges, None], self.settings.check_rollouts)
-        success, returns = (a.reshape(len(edges), -1) for a in (outcome.success, outcome.returns))
-        there = self._there(edges)
-        joined = _join(returns[..., None], there, self.settings)[:, 0]
-        mean = np.where(there, success, 0.0).sum(axis=1) / there.sum(axis=1)
+        returns, success = self._measure(edges, self.z[:, None, edges], self.settings.check_rollouts)
+        there = self.ahead[edges] >= 0
+        combined = _combined(returns, there, self.settings)[:, 0]
+        mean = np.where(there, success[..., 0], 0.0).sum(axis=1) / there.sum(axis=1)
         for row, e in enumerate(edges):
-            if (mean[row], joined[row]) > tuple(self.best[e]):
-                self.best[e], self.best_z[:, e] = (mean[row], joined[row]), self.z[:, e]
-                self.success[e], self.returns[e] = success[row], returns[row]
+            if (mean[row], combined[row]) > tuple(self.best[e]):
+                self.best[e], self.best_z[:, e] = (mean[row], combined[row]), self.z[:, e]
+                self.success[e], self.returns[e] = success[row, :, 0], returns[row, :, 0]
             self.full[e] = self.full[e] + 1 if mean[row] >= 1.0 else 0
 
-    def _roll(self, edges: Numbers, z: Array, rollouts: int) -> Outcome:
-        """Unroll κ (from z (degree + 1, edges, candidates, size)) and act on every edge's training tasks."""
-        problem = self.problem
-        kappa = self.origin[:, edges, None] + z / self.scale[:, edges, None]
-        tasks = problem.tasks(edges)
-        policies = _policies(problem, edges, kappa)
-        outcome = roll(problem.network, policies, tasks, draw(tasks, rollouts, self.rng), problem.family.reward.depth)
+    def _measure(self, edges: Rows, z: Array, rollouts: int) -> tuple[Array, Array]:
+        """Return mean return and success (edges, tasks, candidates) of z (degree + 1, candidates, edges, size)."""
+        policies = self.policies(edges, self.origin[:, None, edges] + z / self.scale[:, None, edges])
+        task, candidates = self.edge_task(edges), len(policies)
+        acting = NetworkPolicy(self.start.network, policies)
+        outcome = rollout(task, acting, draw(task, rollouts, self.rng), candidates=(candidates,))
         self.edge_steps[edges] += outcome.steps / len(edges)
-        return outcome
+        means = [a.mean(axis=-1).T.reshape(len(edges), -1, candidates) for a in (outcome.returns, outcome.success)]
+        return np.ascontiguousarray(means[0]), np.ascontiguousarray(means[1])
 
-    def _there(self, edges: Numbers) -> Bools:
-        """Which training tasks (edges, tasks) an edge has a policy for."""
-        return np.asarray(self.problem.ahead[edges] >= 0)
-
-
-def _problem(run: Run) -> tuple[Problem, int]:
-    """Base policies: the index-0 teacher's, or for an edge that it cannot do the first one that can."""
-    base = base_index = None
-    steps = 0
-    for index in run.train:
-        teacher = load_teacher(run.places.teacher(run.family.name, run.gap, index, run.seed))
-        steps += int(teacher.metrics["steps"])
-        able = np.array([teacher.metrics["edges"][name]["success"] >= ABLE for name in teacher.edges])
-        if base is None or base_index is None:
-            base, base_index, missing = teacher.actor.copy(), np.zeros(len(able), dtype=np.int64), ~able
-            first = teacher
-        else:
-            new = missing & able
-            base[new], base_index[new] = teacher.actor[new], index
-            missing &= ~able
-        if not missing.any():
-            break
-    assert base is not None and base_index is not None
-    problem = Problem(run.family, first.edges, run.train, first.network, first.scaling, base, base_index)
-    return problem, steps
+    def policies(self, edges: Rows, kappa: Array) -> Array:
+        """Unroll κ (degree + 1, candidates, edges, size) to folded policies (candidates, edges · tasks, size)."""
+        ahead = np.maximum(self.ahead[edges], 0)  # (edges, tasks)
+        theta: Array = np.broadcast_to(self.start.base[edges], kappa.shape[1:]).astype(np.float64)
+        unrolled = np.empty((len(theta), *ahead.shape, theta.shape[-1]), dtype=np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for step in range(int(ahead.max()) + 1):
+                e, t = np.nonzero(ahead == step)
+                unrolled[:, e, t] = np.nan_to_num(theta[:, e], nan=0.0).clip(-RUNAWAY, RUNAWAY)
+                theta = apply(kappa, theta)
+        rows = np.repeat(edges, ahead.shape[1])
+        center, half = self.start.scaling.center[rows], self.start.scaling.half[rows]
+        return self.start.network.fold(unrolled.reshape(len(unrolled), -1, unrolled.shape[-1]), center, half)
 
 
-def _origin(settings: Settings, degree: int, network: Network, edges: int, rng: np.random.Generator) -> Array:
-    """Where κ (degree + 1, edges, size) starts."""
-    if settings.start == "random":
-        return network.initial(rng, (degree + 1, edges), settings.start_scale).astype(np.float64)
-    return identity(degree, (edges, network.size))
-
-
-def _scale(settings: Settings, degree: int, base: Array, length: int) -> Array:
-    """What a unit of the search's coordinates is divided by to get κ."""
-    if not settings.rescale:
-        return np.ones((degree + 1, len(base), 1))
-    size = np.maximum(np.abs(base).max(axis=-1, keepdims=True), 1.0)  # (edges, 1)
-    return np.asarray(max(length, 1) * np.stack([size**r for r in range(degree + 1)]), dtype=np.float64)
-
-
-def _policies(problem: Problem, edges: Numbers, kappa: Array) -> Array:
-    """Policies (edges · tasks, candidates, size), acting on raw states, of κ (degree + 1, edges, candidates, size)."""
-    ahead = np.maximum(problem.ahead[edges], 0)  # (edges, tasks)
-    theta: Array = np.broadcast_to(problem.base[edges][:, None], kappa.shape[1:]).astype(np.float64)
-    wanted = np.empty((*ahead.shape, *kappa.shape[2:]), dtype=np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for step in range(int(ahead.max()) + 1):
-            e, t = np.nonzero(ahead == step)
-            if len(e):
-                wanted[e, t] = np.nan_to_num(theta[e], nan=0.0).clip(-RUNAWAY, RUNAWAY)
-            theta = apply(kappa, theta).astype(np.float64)
-    tasks, scaling = ahead.shape[1], problem.scaling
-    center, half = (np.repeat(a[edges], tasks, axis=0)[:, None] for a in (scaling.center, scaling.half))
-    return problem.network.fold(wanted.reshape(-1, *wanted.shape[2:]), center, half)
-
-
-def _join(returns: Array, there: Bools, settings: Settings) -> Array:
-    """One score per candidate (edges, candidates) from the returns (edges, tasks, candidates) of its policies."""
+def _combined(returns: Array, there: Bools, settings: Settings) -> Array:
+    """Return one score per candidate (edges, candidates) from the returns (edges, tasks, candidates)."""
     there = there[..., None]
     returns = np.where(there, returns, 0.0).astype(np.float64)
-    if settings.aggregation == "mean":
-        return np.asarray(returns.sum(axis=1) / there.sum(axis=1))
-    low = np.where(there, returns, np.inf).min(axis=1, keepdims=True)
-    weights = np.where(there, np.exp(-settings.beta * (returns - low)), 0.0)
+    weights = there.astype(np.float64)
+    if settings.aggregation == "softmin":
+        low = np.where(there, returns, np.inf).min(axis=1, keepdims=True)
+        weights = np.where(there, np.exp(-settings.beta * (returns - low)), 0.0)
     return np.asarray((weights * returns).sum(axis=1) / weights.sum(axis=1))
+
+
+LOOK: dict[str, Any] = {"color": "#9467BD", "marker": "v", "hatch": "\\\\\\", "dashes": (), "order": 6}
+METHOD = Method("genrl", "GenRL", Settings, train, template_policy, ("teachers",), per_family=True, minutes=120, **LOOK)

@@ -1,18 +1,24 @@
-"""What the two meta-RL baselines share: batched episodes, advantages, PPO's clipped loss, convergence.
+"""What the two meta-RL baselines share: the training loop, recorded episodes, advantages, PPO's clipped loss.
 
-Episodes are arrays of shape (time, tasks, rollouts[, dim]); acting is numpy, so only training needs torch.
+Episodes are arrays of shape (time, tasks, rollouts[, dim]). Acting is NumPy, so only training needs torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from dibs.baselines.flat import Bools, Draws, Last, Policy
+from dibs.baselines.flat import FlatView
 from dibs.envs import Array
+from dibs.families import Tasks
+from dibs.methods import Model, Training
+from dibs.policies.network import Network
+from dibs.seeding import stream
+from dibs.simulation import Bools, Draws, Levels, Moment, Policy, Progress, Rewards, SpecTask, Task, rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,96 +26,146 @@ if TYPE_CHECKING:
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-class Task(Protocol):
-    """What is asked of a task; `dibs.baselines.flat.FlatTask` offers it, `Seen` being its own affair."""
+# --- training --------------------------------------------------------------------------------------------
 
-    @property
-    def indices(self) -> tuple[int, ...]: ...
-    @property
-    def horizon(self) -> int: ...
-    @property
-    def observation_dim(self) -> int: ...
-    @property
-    def action_dim(self) -> int: ...
 
-    def draw(self, rollouts: int, rng: np.random.Generator) -> Draws:
-        """Initial states and noise of `rollouts` episodes of every task."""
+class Learner(Protocol):
+    """A method's parameters and how they improve."""
 
-    def begin(self, states: Array) -> Any:
-        """Episodes that start in the given states."""
+    parameters: dict[str, Array]
 
-    def step(self, seen: Any, actions: Array, noise: Array) -> tuple[Any, Array]:
-        """One step of every episode and its rewards."""
+    def iterate(self, task: SpecTask) -> int:
+        """Improve the parameters on all tasks; return the environment steps this took."""
 
-    def observe(self, states: Array, stage: Any) -> Array:
-        """What a policy sees."""
+    def check(self, task: SpecTask) -> tuple[list[Bools], int]:
+        """Return successes (tasks, rollouts) of one or more policies without exploration, and the steps this took."""
 
-    def satisfied(self, seen: Any) -> Bools:
-        """Which episodes have done what they should."""
+
+def meta_train(training: Training, settings: Any, name: str, learner_of: Callable[..., Learner]) -> Model:
+    """Train until the budget is spent, all training tasks are solved, or a parameter is no longer finite.
+
+    `learner_of(task, view, settings, rng)` makes the learner; `name` is that of the method, for its random stream.
+    The model is the best one on the training tasks: most of them solved (a rate above 0.9), then the highest rate.
+    """
+    rng = stream(name, training.benchmark, training.split.key, training.seed)
+    task = training_task(training.tasks, settings)
+    view = FlatView.of_tasks(training.tasks, settings.observe_stage)
+    learner = learner_of(task, view, settings, rng)
+    best: dict[str, float] | None = None
+    tensors = {name: np.zeros_like(array) for name, array in learner.parameters.items()}
+    curve: list[dict[str, float]] = []
+    steps, iteration, converged, diverged = 0, 0, False, False
+    while steps < settings.steps and not converged and not diverged:
+        steps += learner.iterate(some_of(task, settings.tasks, rng))
+        iteration += 1
+        diverged = not all(np.isfinite(array).all() for array in learner.parameters.values())
+        if not diverged and (iteration % settings.check_every == 0 or steps >= settings.steps):
+            success, taken = learner.check(task)
+            steps += taken
+            rates = np.concatenate([s.mean(axis=-1) for s in success])
+            check = {"steps": steps, "solved": float((rates > 0.9).mean()), "rate": float(rates.mean())}
+            curve.append(check)
+            if best is None or (check["solved"], check["rate"]) >= (best["solved"], best["rate"]):
+                best, tensors = check, {name: array.copy() for name, array in learner.parameters.items()}
+            if training.progress:
+                solved = f"solved {check['solved']:.2f} (best {best['solved']:.2f})"
+                training.progress(f"{steps} steps  {solved}  rate {check['rate']:.2f}")
+            recent = [c["solved"] == 1.0 and c["rate"] >= settings.converged for c in curve[-settings.patience :]]
+            converged = len(recent) == settings.patience and all(recent)
+    metrics = {"iterations": iteration, "converged": converged, "diverged": diverged, "best": best, "curve": curve}
+    metadata = {"settings": asdict(settings), "seed": training.seed, "diverged": diverged}
+    return view.model(tensors, metadata, steps, metrics)
+
+
+def training_task(tasks: Tasks, settings: Any) -> SpecTask:
+    """Return the task that a method's settings describe; a negative depth stands for the family's."""
+    depth = tasks.reward.depth if settings.depth < 0 else settings.depth
+    return SpecTask(tasks, Rewards(settings.reward, settings.bonus, settings.penalty), depth)
+
+
+def some_of(task: SpecTask, count: int, rng: np.random.Generator) -> SpecTask:
+    """Return the task at `count` of its indices, drawn at random; at all of them if there are no more."""
+    if task.tasks <= count:
+        return task
+    drawn = np.sort(rng.choice(task.indices, count, replace=False))
+    return replace(task, grounded=task.grounded.at([int(i) for i in drawn]))
+
+
+# --- episodes --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
     """Recorded episodes; what comes after an episode's end is masked by `alive`."""
 
-    observations: Array  # (time + 1, tasks, rollouts, n)
-    actions: Array  # (time, tasks, rollouts, m): as drawn, before the dynamics clip them
+    inputs: Array  # (time + 1, tasks, rollouts, n): of the policy's network
+    actions: Array  # (time, tasks, rollouts, m): as drawn, before the environment clips them
     rewards: Array  # (time, tasks, rollouts)
     alive: Array  # (time, tasks, rollouts), 1 or 0: the step was taken
     ended: Array  # (time, tasks, rollouts), 1 or 0: the task was over after the step
-    success: Bools  # (tasks, rollouts)
 
     @property
     def steps(self) -> int:
         return int(self.alive.sum())
 
-    @property
-    def returns(self) -> Array:
-        """Undiscounted returns (tasks, rollouts)."""
-        return np.asarray(self.rewards.sum(axis=0))
+
+class _Collector:
+    """A `Recorder` of what a policy gradient needs."""
+
+    def begin(self, states: Array, progress: Progress) -> None:
+        self.met: list[tuple[Array, Levels]] = [(states, progress.stage)]
+        self.steps: list[tuple[Array, Array, Bools, Bools]] = []
+
+    def step(self, now: Moment, actions: Array, rewards: Array, states: Array, after: Progress) -> None:
+        self.met.append((states, after.stage))
+        self.steps.append((actions, rewards, now.alive, now.alive & ~after.alive))
 
 
-def collect(task: Task, policy: Policy, draws: Draws, spread: Callable[[Array], Array]) -> Episodes:
-    """Run `policy` with `spread` added to its actions, and record everything."""
-    policy.start(task.indices, draws.starts.shape[1])
-    seen = task.begin(draws.starts)
-    success = task.satisfied(seen)
-    observations = [task.observe(seen.states, seen.stage)]
-    actions, rewards, alive, ended = [], [], [], []
-    last: Last | None = None
-    for noise in draws.noise:
-        if not seen.alive.any():
-            break
-        drawn = spread(policy.act(observations[-1], last))
-        after, reward = task.step(seen, drawn, noise)
-        actions.append(drawn)
-        rewards.append(reward)
-        alive.append(seen.alive)
-        ended.append(seen.alive & ~after.alive)
-        success = success | (seen.alive & task.satisfied(after))
-        last = Last(drawn, reward, after.alive)
-        seen = after
-        observations.append(task.observe(seen.states, seen.stage))
-    recorded = {"observations": observations, "actions": actions, "rewards": rewards, "alive": alive, "ended": ended}
-    return Episodes(**{name: np.array(steps, dtype=np.float32) for name, steps in recorded.items()}, success=success)
+def collect(task: Task, policy: Policy, view: FlatView, draws: Draws) -> Episodes:
+    """Run `policy` on all tasks and return all that it met."""
+    collector = _Collector()
+    rollout(task, policy, draws, recorder=collector)
+    states, stage = (np.stack(arrays) for arrays in zip(*collector.met, strict=True))
+    inputs = view.inputs(task.environment.observe(states), stage)
+    actions, rewards, alive, ended = (np.array(x, dtype=np.float32) for x in zip(*collector.steps, strict=True))
+    return Episodes(inputs, actions, rewards, alive, ended)
 
 
-def gaussian_spread(rng: np.random.Generator, log_std: Array) -> Callable[[Array], Array]:
-    """Exploration: Gaussian noise with standard deviations exp(log_std), broadcast against (tasks, rollouts, m)."""
+def initial_actor(network: Network, rng: np.random.Generator) -> Array:
+    """Return random parameters whose actions are near 0."""
+    theta = network.initial(rng)
+    weights, biases = network.layers(theta)[-1]
+    weights *= np.float32(0.1)
+    biases[...] = 0.0
+    return theta
+
+
+def gaussian_noise(rng: np.random.Generator, log_std: Array) -> Callable[[Array], Array]:
+    """Return a function that adds Gaussian noise with standard deviations exp(log_std) to (tasks, rollouts, m)."""
     std = np.exp(log_std)
     return lambda mean: mean + std * rng.standard_normal(mean.shape, dtype=np.float32)
 
 
-def log_probability(mean: Any, log_std: Any, actions: Any, exp: Callable[[Any], Any]) -> Any:
-    """Log density (...) of actions (..., m); for numpy and torch, each with its own `exp`."""
-    scaled = (actions - mean) * exp(-log_std)
+def log_probability(mean: Any, log_std: Any, actions: Any) -> Any:
+    """Return the log density (...) of actions (..., m), for arrays and for torch tensors."""
+    scaled = (actions - mean) * (np.exp(-log_std) if isinstance(log_std, np.ndarray) else (-log_std).exp())
     return (-0.5 * scaled * scaled - log_std - 0.5 * LOG_2PI).sum(-1)
 
 
-def advantages(episodes: Episodes, values: Array, gamma: float, trace: float, cut_off: bool) -> Array:
-    """Generalised advantages (time, tasks, rollouts) from values (time + 1, tasks, rollouts).
+# --- policy gradients ------------------------------------------------------------------------------------
 
-    `cut_off`: the time limit only cuts an episode off, so what would have come after it counts by its value.
+
+def discounted(rewards: Array, gamma: float) -> Array:
+    """Return the discounted sums of rewards (time, ...) so far."""
+    sums: list[Any] = list(accumulate(rewards, lambda total, reward: gamma * np.asarray(total) + reward))
+    return np.stack(sums)
+
+
+def advantages(episodes: Episodes, values: Array, gamma: float, trace: float, cut_off: bool) -> Array:
+    """Return generalized advantages (time, tasks, rollouts) from values (time + 1, tasks, rollouts).
+
+    With `cut_off`, the time limit only cuts an episode off, so the value of the last state counts for what would have
+    followed.
     """
     result = np.zeros_like(episodes.rewards)
     running = np.zeros_like(episodes.rewards[0])
@@ -122,80 +178,22 @@ def advantages(episodes: Episodes, values: Array, gamma: float, trace: float, cu
     return result
 
 
-def standardise(values: Array, weight: Array, axes: tuple[int, ...] | None = None) -> Array:
-    """Values less their mean, over their standard deviation, where weight is 1; 0 elsewhere."""
+def standardize(values: Array, weight: Array, axes: tuple[int, ...] | None = None) -> Array:
+    """Return values minus their mean, over their standard deviation, where weight is 1; 0 elsewhere."""
     count = np.maximum(weight.sum(axis=axes, keepdims=True), 1.0)
-    centred = weight * (values - (weight * values).sum(axis=axes, keepdims=True) / count)
-    return np.asarray(centred / (np.sqrt((centred**2).sum(axis=axes, keepdims=True) / count) + 1e-8))
+    centered = weight * (values - (weight * values).sum(axis=axes, keepdims=True) / count)
+    return np.asarray(centered / (np.sqrt((centered**2).sum(axis=axes, keepdims=True) / count) + 1e-8))
 
 
 def clipped_loss(log_ratio: Tensor, advantage: Tensor, weight: Tensor, clip: float) -> Tensor:
-    """PPO's objective, to be minimised: the pessimistic one of the plain and the clipped surrogate."""
+    """Return PPO's loss: minus the smaller of the plain and the clipped surrogate."""
     ratio = log_ratio.exp()
     surrogate = (ratio * advantage).minimum(ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
     return -(weight * surrogate).sum() / weight.sum().clamp(min=1.0)
 
 
-class Running:
-    """Variance of all numbers seen so far: the scale of returns."""
+def tensors(*arrays: Array) -> list[Tensor]:
+    """Return arrays as torch tensors in single precision."""
+    import torch
 
-    def __init__(self) -> None:
-        self.count, self.total, self.squares = 0.0, 0.0, 0.0
-
-    def update(self, numbers: Array) -> None:
-        """Take in more numbers."""
-        self.count += numbers.size
-        self.total += float(numbers.sum(dtype=float))
-        self.squares += float((numbers.astype(float) ** 2).sum())
-
-    @property
-    def std(self) -> float:
-        mean = self.total / max(self.count, 1.0)
-        return float(np.sqrt(max(self.squares / max(self.count, 1.0) - mean**2, 0.0))) + 1e-6
-
-
-class Check(NamedTuple):
-    """How the policies did on the training tasks at some point of training, acting without exploration."""
-
-    steps: int
-    solved: float  # share of training tasks whose rate exceeds 0.9
-    rate: float  # mean satisfaction rate
-
-
-class Watch:
-    """Keeps the parameters that did best on the training tasks, and says when training may end."""
-
-    def __init__(self, rate: float, patience: int) -> None:
-        self.rate, self.patience = rate, patience
-        self.checks: list[Check] = []
-        self.best: Check | None = None
-        self.tensors: dict[str, np.ndarray] = {}
-
-    def report(self, steps: int, success: Sequence[Bools], tensors: Mapping[str, np.ndarray]) -> bool:
-        """Take in successes (tasks, rollouts) of one or more policies; returns whether training has converged."""
-        rates = np.concatenate([s.mean(axis=-1) for s in success])
-        check = Check(steps, float((rates > 0.9).mean()), float(rates.mean()))
-        self.checks.append(check)
-        if self.best is None or check[1:] >= self.best[1:]:
-            self.best, self.tensors = check, {name: np.array(tensor) for name, tensor in tensors.items()}
-        recent = self.checks[-self.patience :]
-        return len(recent) == self.patience and all(c.solved == 1.0 and c.rate >= self.rate for c in recent)
-
-    def __str__(self) -> str:
-        if self.best is None:
-            return "not measured yet"
-        return f"solved {self.checks[-1].solved:.2f} (best {self.best.solved:.2f})  rate {self.checks[-1].rate:.2f}"
-
-    def metrics(self, converged: bool, diverged: bool) -> dict[str, Any]:
-        """What the metrics of a run say of its course."""
-        return {
-            "converged": converged,
-            "diverged": diverged,
-            "best": None if self.best is None else self.best._asdict(),
-            "curve": [check._asdict() for check in self.checks],
-        }
-
-
-def finite(tensors: Mapping[str, np.ndarray]) -> bool:
-    """Whether every number is finite."""
-    return all(bool(np.isfinite(tensor).all()) for tensor in tensors.values())
+    return [torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)) for array in arrays]

@@ -1,14 +1,14 @@
-"""Teacher-labelled, confidence-filtered datasets (paper, section 4.1, algorithm 1 lines 1–9).
+"""Teacher-labeled, confidence-filtered datasets (paper, section 4.1, algorithm 1 lines 1–9).
 
-Candidates come from the converged teacher's specification-satisfying rollouts, its replay buffer and resets,
-mixed at the rates (α, β, γ); a candidate is kept if p_conf ≥ τ_c and labelled with the teacher's action,
-until there are M per edge. Rows are produced and written in blocks, in random order, so memory stays bounded
-and a prefix of a dataset is a sample of it.
+Candidates come from the converged teacher's specification-satisfying rollouts, its replay buffer and resets, mixed at
+the rates (α, β, γ). A candidate is kept if p_conf ≥ τ_c and labeled with the teacher's action, until there are M per
+edge. Rows are produced and written in blocks, in random order, so memory stays bounded and a prefix of a dataset is a
+sample of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,10 +16,11 @@ import numpy as np
 
 from dibs.envs import Array
 from dibs.errors import DibsError
-from dibs.families import Family, reach_avoid
+from dibs.families import Split, Tasks
+from dibs.paths import BASE
 from dibs.seeding import stream
 from dibs.settings import STRICT, Count, Positive, Share, Weight
-from dibs.teachers.rollouts import Rows, draw, roll
+from dibs.simulation import EdgeTask, NetworkPolicy, Rows, StateRecorder, draw, rollout
 from dibs.teachers.train import Teacher, random_resets
 
 SOURCES = ("on-policy", "replay", "reset")
@@ -37,13 +38,13 @@ class DatasetSettings:
     beta: Weight = 0.3
     """Rate of states from the teacher's replay buffer."""
     gamma: Weight = 0.6
-    """Rate of initial states from resets, plain and randomised."""
+    """Rate of initial states from resets, plain and randomized."""
     threshold: Share = 0.7
     """τ_c: least confidence a state is kept at; 0 turns the filter off."""
     size: Count = 5_000
-    """M: labelled states per edge and index."""
+    """M: labeled states per edge and index."""
     least_acceptance: Positive = 0.01
-    """Share of candidates below which the filter is said to reject everything."""
+    """Share of kept candidates below which building the dataset is an error."""
     require: Share = 0.5
     """Teacher's success on an edge below which the edge gets no rows: there is nothing to imitate."""
 
@@ -61,33 +62,39 @@ class Block:
     """Share of the edge's candidates that passed the filter so far."""
 
 
-def build(family: Family, teacher: Teacher, replay: list[Array], settings: DatasetSettings) -> Iterator[Block]:
-    """Yield the dataset of one teacher block by block; edges the teacher cannot do are left out."""
+def build(
+    tasks: Tasks, split: Split, teacher: Teacher, replay: Sequence[Array], settings: DatasetSettings
+) -> Iterator[Block]:
+    """Yield the dataset of one teacher block by block; edges on which the teacher fails are left out.
+
+    `tasks` contain the teacher's index, `replay` is the replay buffer (n, dim) of each edge.
+    """
     rates = np.array([settings.alpha, settings.beta, settings.gamma], dtype=float)
     if (rates < 0).any() or rates.sum() == 0:
         raise DibsError(f"datasets: rates (alpha, beta, gamma) = {rates.tolist()} must be ≥ 0 and not all 0")
-    gap = "base" if teacher.index == 0 else teacher.gap
+    key = BASE if teacher.index == 0 else split.key
     for e, name in enumerate(teacher.edges):
         success = teacher.metrics["edges"][name]["success"]
         if success < settings.require:
             continue
-        rng = stream("dataset", family.name, gap, teacher.index, teacher.seed, name)
-        candidates = _Candidates(family, teacher, e, replay[e], rates / rates.sum(), rng)
+        rng = stream("dataset", tasks.name, key, teacher.index, teacher.seed, name)
+        candidates = _Candidates(tasks, teacher, e, replay[e], rates / rates.sum(), rng)
         kept = tried = trusted = 0
         while kept < settings.size:
             states, source = candidates.next(min(BLOCK, max(4 * (settings.size - kept), 1024)))
-            confidence = teacher.confidence(e, states)
+            observations = tasks.environment.observe(states)
+            confidence = teacher.confidence(e, observations)
             passed = np.flatnonzero(confidence >= np.float64(settings.threshold))
             good = passed[: settings.size - kept]
             tried += len(states)
             trusted += len(passed)
             kept += len(good)
             if len(good):
-                chosen = states[good]
-                yield Block(e, chosen, teacher.act(e, chosen), source[good], confidence[good], trusted / tried)
+                actions = teacher.act(e, observations[good])
+                yield Block(e, states[good], actions, source[good], confidence[good], trusted / tried)
             if kept < min(settings.size, settings.least_acceptance * tried) and tried >= 20_000:
                 raise DibsError(
-                    f"{family.name} index {teacher.index} seed {teacher.seed}, edge {name}: the confidence filter "
+                    f"{tasks.name} index {teacher.index} seed {teacher.seed}, edge {name}: the confidence filter "
                     f"kept {kept} of {tried} candidates ({kept / tried:.2%}) at threshold {settings.threshold}; "
                     "lower datasets.threshold, or raise datasets.alpha or teachers.confidence"
                 )
@@ -98,22 +105,22 @@ class _Candidates:
 
     def __init__(
         self,
-        family: Family,
+        tasks: Tasks,
         teacher: Teacher,
         edge: int,
         replay: Array,
         rates: Array,
         rng: np.random.Generator,
     ) -> None:
-        self.tasks = reach_avoid(family, [teacher.index], [teacher.edges[edge]])
-        self.network = teacher.network
-        self.theta = teacher.network.fold(
-            teacher.actor[edge], teacher.scaling.center[edge], teacher.scaling.half[edge]
-        )[None, None]
-        # An empty replay buffer (a teacher loaded from elsewhere) leaves its share to the other sources.
+        self.task = EdgeTask(tasks.reach_avoid([teacher.index], [teacher.edges[edge]]))
+        network, scaling = teacher.network, teacher.scaling
+        self.policy = NetworkPolicy(
+            network, network.fold(teacher.actor[edge], scaling.center[edge], scaling.half[edge])[None]
+        )
+        # The share of an empty replay buffer goes to the teacher's rollouts.
         self.rates = rates if len(replay) else np.array([rates[0] + rates[1], 0.0, rates[2]])
         self.replay, self.rng = replay, rng
-        self.pool: Array = np.empty((0, self.tasks.start_center.shape[1]), dtype=np.float32)
+        self.pool: Array = np.empty((0, self.task.edges.dim), dtype=np.float32)
 
     def next(self, count: int) -> tuple[Array, Rows]:
         """Draw `count` candidates (count, dim) and their sources (count,)."""
@@ -123,23 +130,24 @@ class _Candidates:
         return np.concatenate(parts)[order], np.repeat(np.arange(3), counts)[order]
 
     def _on_policy(self, count: int) -> Array:
-        """States of satisfying rollouts; short of fresh ones, the pool is drawn from again."""
+        """Draw states of satisfying rollouts, from a pool of fresh ones and those of earlier calls."""
         rollouts = int(np.clip(count // 8, 64, 4096))
-        outcome = roll(self.network, self.theta, self.tasks, draw(self.tasks, rollouts, self.rng), record=0)
-        assert outcome.states is not None and outcome.lengths is not None and outcome.satisfied is not None
-        valid = np.arange(len(outcome.states)) < outcome.lengths[0][:, None]  # (rollouts, time)
-        # Rollout by rollout: where the pool is cut, whole rollouts go, not the late states of all of them.
-        fresh = outcome.states[:, 0].swapaxes(0, 1)[valid & outcome.satisfied[0][:, None]]
+        recorder = StateRecorder()
+        outcome = rollout(self.task, self.policy, draw(self.task, rollouts, self.rng), recorder=recorder)
+        states = recorder.states(axis=-2)[0]  # (rollouts, time, dim)
+        valid = np.arange(states.shape[1]) < outcome.lengths[0][:, None]
+        # Rollout by rollout: where the pool is cut, whole rollouts are dropped, not the late states of all of them.
+        fresh = states[valid & outcome.success[0][:, None]]
         self.pool = np.concatenate([fresh, self.pool])[:BLOCK]
         if count and not len(self.pool):
-            raise DibsError(f"edge {self.tasks.names[0]}: the teacher satisfied none of {rollouts} rollouts")
+            raise DibsError(f"edge {self.task.edges.names[0]}: the teacher satisfied none of {rollouts} rollouts")
         return self.pool[self.rng.integers(max(len(self.pool), 1), size=count)] if count else self.pool[:0]
 
     def _replay(self, count: int) -> Array:
         return self.replay[self.rng.integers(max(len(self.replay), 1), size=count)] if count else self.replay[:0]
 
     def _reset(self, count: int) -> Array:
-        """Half plain initial states, half randomised ones."""
-        plain = draw(self.tasks, count, self.rng).starts[0]
-        wild = random_resets(self.tasks, count, self.rng).starts[0]
+        """Draw initial states, half plain, half randomized."""
+        plain = draw(self.task, count, self.rng).starts[0]
+        wild = random_resets(self.task, count, self.rng).starts[0]
         return np.where(self.rng.random((count, 1)) < 0.5, plain, wild)

@@ -1,4 +1,4 @@
-"""A dataset on disk: one Parquet file per teacher, readable as it is by pandas, polars or DuckDB."""
+"""A dataset on disk: one Parquet file per teacher, which pandas, polars and DuckDB can read directly."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dibs.datasets.build import SOURCES, Block
-from dibs.errors import DibsError
 from dibs.files import KEY, atomic, damaged, existing, plain
+from dibs.provenance import Origin, check_kind
 from dibs.teachers.train import Teacher
 
 
@@ -21,9 +21,9 @@ def save_dataset(
     state_names: tuple[str, ...],
     action_names: tuple[str, ...],
     blocks: Iterator[Block],
-    provenance: dict[str, Any],
+    origin: Origin,
 ) -> dict[str, int]:
-    """Stream blocks into row groups; returns the number of rows per edge."""
+    """Write blocks as row groups, one at a time; returns the number of rows per edge."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -32,15 +32,10 @@ def save_dataset(
     fields += [(f"action_{n}", pa.float32()) for n in action_names]
     fields += [("source", text), ("p_conf", pa.float32())]
     identity = {
-        "kind": "dataset",
-        "family": teacher.family,
-        "gap": teacher.gap,
-        "index": teacher.index,
-        "seed": teacher.seed,
+        **origin.metadata(),
         "edges": list(teacher.edges),
         "states": list(state_names),
         "actions": [f"action_{n}" for n in action_names],
-        **provenance,
     }
     schema = pa.schema(fields, metadata={KEY: json.dumps(plain(identity), sort_keys=True)})
     rows, acceptance = dict.fromkeys(teacher.edges, 0), dict[str, float]()
@@ -56,13 +51,14 @@ def save_dataset(
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
             rows[teacher.edges[block.edge]] += len(block.states)
             acceptance[teacher.edges[block.edge]] = block.acceptance
-        told = {**identity, "acceptance": acceptance}  # known at the end only, in place of what the schema said
-        writer.add_key_value_metadata({KEY: json.dumps(plain(told), sort_keys=True)})
+        # Known only at the end; replaces the metadata of the schema.
+        complete = {**identity, "acceptance": acceptance}
+        writer.add_key_value_metadata({KEY: json.dumps(plain(complete), sort_keys=True)})
     return rows
 
 
 def read_acceptance(path: str | Path) -> dict[str, float] | None:
-    """Share of candidates that passed the filter, by edge; None if the file does not say."""
+    """Return the share of candidates that passed the filter, by edge; None if the file does not have it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,9 +73,10 @@ def read_acceptance(path: str | Path) -> dict[str, float] | None:
 def load_dataset(
     path: str | Path, most: int | None = None
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
-    """States and actions per edge (at most `most` rows each: rows are in random order) and the metadata.
+    """Return states and actions per edge, at most `most` rows of each, and the metadata.
 
-    Row groups of edges that have enough rows are not read, so memory is bounded by `most`, not by the file.
+    Rows are in random order, so the first ones are a sample. Row groups of edges that have enough rows are not read:
+    memory is bounded by `most`, not by the file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -89,8 +86,7 @@ def load_dataset(
     try:
         with pq.ParquetFile(existing(path)) as file:
             meta = json.loads((file.schema_arrow.metadata or {})[KEY.encode()])
-            if meta.get("kind") != "dataset":
-                raise DibsError(f"{path}: expected a dataset, found a file of kind {meta.get('kind')!r}")
+            check_kind(path, meta, "dataset")
             for group in range(file.num_row_groups):
                 if missing.get(_only_edge(file, group), most) == 0:
                     continue
@@ -117,7 +113,7 @@ def load_dataset(
 
 
 def _only_edge(file: Any, group: int) -> str:
-    """The edge of a row group, if its statistics show that it has only one."""
+    """Return the edge of a row group if its statistics show that it has only one, else an empty string."""
     statistics = file.metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
         return ""

@@ -1,13 +1,17 @@
-"""What an environment is: dynamics as a pure function over arrays of any batch shape.
+"""The environment interface: dynamics as pure functions over arrays of any batch shape.
 
-Actions live in [-1, 1]^m and are scaled inside `step`; values outside are clipped. Noise is handed in, so a
-rollout is a function of (start, policy, noise): the single environment, the batched one and the evaluation
-give the same trajectory from the same noise.
+Actions lie in [-1, 1]^m and are scaled inside `step`; values outside are clipped. Noise is an argument, so a rollout is
+a function of (start, policy, noise).
+
+To add an environment, subclass `Environment` as a frozen dataclass whose fields are its constants, define the names,
+`noise_scale` and `step`, and register the class as an entry point of group `dibs.environments`. The other members have
+defaults.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,29 +21,59 @@ from dibs.errors import DibsError
 Array = npt.NDArray[np.floating]
 
 
-@runtime_checkable
-class Dynamics(Protocol):
-    """The contract of an environment; implementations are frozen dataclasses of constants."""
+class Environment(ABC):
+    """States, actions, and how one leads from one state to the next."""
 
     name: ClassVar[str]
     state_names: ClassVar[tuple[str, ...]]
     action_names: ClassVar[tuple[str, ...]]
 
     @property
+    @abstractmethod
     def noise_scale(self) -> tuple[float, ...]:
-        """Standard deviation of the noise added to each state variable in a step."""
+        """Standard deviation of the noise that a step adds to each state variable."""
+
+    @abstractmethod
+    def step(self, states: Array, actions: Array, noise: Array) -> Array:
+        """Map states (..., n), actions (..., m) and unit noise (..., n) to next states (..., n)."""
 
     @property
     def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Lowest and highest value of each state variable (infinite where unbounded)."""
+        """Lowest and highest value of each state variable; infinite by default."""
+        return (-np.inf,) * len(self.state_names), (np.inf,) * len(self.state_names)
 
-    def step(self, states: Array, actions: Array, noise: Array) -> Array:
-        """Map states (..., n), actions (..., m) and unit noise (..., n) to next states (..., n)."""
+    @property
+    def periods(self) -> tuple[float, ...]:
+        """Period of each state variable that is an angle, 0 for the others."""
+        return (0.0,) * len(self.state_names)
+
+    def observe(self, states: Array) -> Array:
+        """Return what a policy sees of states (..., n); the states themselves by default."""
+        return states
+
+    def project(self, states: Array) -> Array:
+        """Return the nearest states that exist: within the bounds by default."""
+        low, high = (np.asarray(bound, dtype=states.dtype) for bound in self.bounds)
+        return np.clip(states, low, high)
+
+    def skeleton(self, states: Array) -> Array | None:
+        """Return the joints (..., points, 2) of a body to draw, in the first two state variables; None: a point."""
+        return None
+
+    @property
+    def observation_dim(self) -> int:
+        """Number of entries of an observation."""
+        return int(self.observe(np.zeros((1, len(self.state_names)), dtype=np.float32)).shape[-1])
+
+    @property
+    def action_dim(self) -> int:
+        """Number of entries of an action."""
+        return len(self.action_names)
 
 
 def truncated_normal(uniforms: Array) -> Array:
     """Map uniforms in [0, 1) to a standard normal truncated at one standard deviation."""
-    from scipy.special import ndtri
+    from scipy.special import ndtri  # a third of a second to import, and most commands never draw noise
 
     low = 0.15865525393145707  # Phi(-1)
     return np.asarray(ndtri(low + (1.0 - 2.0 * low) * uniforms), dtype=uniforms.dtype)

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dibs.envs.base import Array
+from dibs.envs.base import Array, Environment
 
 
 @dataclass(frozen=True)
-class Car2D:
+class Car2D(Environment):
     """next = state + v (cos θ, sin θ) + noise, with v = speed (a₀ + 1) / 2 and θ = π a₁."""
 
     name: ClassVar[str] = "Car2D"
@@ -26,10 +26,6 @@ class Car2D:
     @property
     def noise_scale(self) -> tuple[float, ...]:
         return (self.noise, self.noise)
-
-    @property
-    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return (-np.inf, -np.inf), (np.inf, np.inf)
 
     def step(self, states: Array, actions: Array, noise: Array) -> Array:
         v = (np.clip(actions[..., 0], -1.0, 1.0) + 1.0) * (0.5 * self.speed)

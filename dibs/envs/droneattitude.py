@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dibs.envs.base import Array
+from dibs.envs.base import Array, Environment
 
 
 @dataclass(frozen=True)
-class DroneAttitude:
+class DroneAttitude(Environment):
     """position' = position + R_z(ψ) R_y(θ) (speed · a_v) + noise; attitude' = attitude + rate · a_ω + noise."""
 
     name: ClassVar[str] = "DroneAttitude"
@@ -41,6 +41,10 @@ class DroneAttitude:
     def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         high = (np.inf, np.inf, np.inf, np.pi, self.pitch_limit)
         return tuple(-h for h in high), high
+
+    @property
+    def periods(self) -> tuple[float, ...]:
+        return (0.0, 0.0, 0.0, 2.0 * np.pi, 0.0)
 
     def step(self, states: Array, actions: Array, noise: Array) -> Array:
         a = np.clip(actions, -1.0, 1.0)

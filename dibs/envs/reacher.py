@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dibs.envs.base import Array
+from dibs.envs.base import Array, Environment
 
 
 @dataclass(frozen=True)
-class Reacher:
+class Reacher(Environment):
     """joints' = joints + clip(command − joints, ±rate); position' = forward kinematics + noise, made reachable."""
 
     name: ClassVar[str] = "Reacher"
@@ -49,7 +49,7 @@ class Reacher:
         wanted2 = (0.5 + 0.5 * command[..., 1]) * np.pi  # [0, π]
         theta1 = theta1 + np.clip(wanted1 - theta1, -self.rate, self.rate)
         theta2 = theta2 + np.clip(wanted2 - theta2, -self.rate, self.rate)
-        return self.reachable(self.position(theta1, theta2) + self.noise * noise)
+        return self.project(self.position(theta1, theta2) + self.noise * noise)
 
     def joints(self, states: Array) -> tuple[Array, Array]:
         """Joint angles of reachable positions, elbow bent counter-clockwise."""
@@ -64,13 +64,19 @@ class Reacher:
         y = self.link * (np.sin(theta1) + np.sin(theta1 + theta2))
         return np.stack([x, y], axis=-1)
 
-    def reachable(self, positions: Array) -> Array:
-        """Nearest allowed position: above the floor, neither too near the shoulder nor out of reach."""
-        x, y = positions[..., 0], np.maximum(positions[..., 1], 0.0)
+    def project(self, states: Array) -> Array:
+        """Return the nearest position above the floor, neither too near the shoulder nor out of reach."""
+        x, y = states[..., 0], np.maximum(states[..., 1], 0.0)
         radius = np.sqrt(x * x + y * y)
         allowed = np.clip(radius, self.nearest, 2.0 * self.link * (1.0 - 1e-6))
         scale = allowed / np.maximum(radius, 1e-9)
         at_shoulder = radius < 1e-9  # no ray to follow: straight up
         x = np.where(at_shoulder, 0.0, x * scale)
         y = np.where(at_shoulder, allowed, y * scale)
-        return np.stack([x, y], axis=-1).astype(positions.dtype, copy=False)
+        return np.stack([x, y], axis=-1).astype(states.dtype, copy=False)
+
+    def skeleton(self, states: Array) -> Array:
+        """Return shoulder, elbow and end effector (..., 3, 2)."""
+        theta1, theta2 = self.joints(states)
+        elbow = self.link * np.stack([np.cos(theta1), np.sin(theta1)], axis=-1)
+        return np.stack([np.zeros_like(elbow), elbow, self.position(theta1, theta2)], axis=-2)

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from dibs.envs.base import Array
+from dibs.envs.base import Array, Environment
 
 
 @dataclass(frozen=True)
-class SimpleDrone:
+class SimpleDrone(Environment):
     """next = state + speed · a + noise."""
 
     name: ClassVar[str] = "SimpleDrone"
@@ -26,10 +26,6 @@ class SimpleDrone:
     @property
     def noise_scale(self) -> tuple[float, ...]:
         return (self.noise,) * 3
-
-    @property
-    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return (-np.inf,) * 3, (np.inf,) * 3
 
     def step(self, states: Array, actions: Array, noise: Array) -> Array:
         return states + self.speed * np.clip(actions, -1.0, 1.0) + self.noise * noise

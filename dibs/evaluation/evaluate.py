@@ -1,17 +1,28 @@
-"""Satisfaction rates over the index, and the paper's three metrics (section 5.1)."""
+"""Satisfaction rates over the index, and the paper's three metrics (section 5.1).
+
+A policy's own belief never counts: the recorded states are judged by the semantics of SPECTRL.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dibs.analysis.statistics import wilson
+from dibs.families import Family
 from dibs.files import write_table
+from dibs.methods import Method, Model
+from dibs.provenance import Origin
 from dibs.settings import STRICT, Count, Share
+from dibs.simulation import Rewards, SpecTask, evaluation_draws
+from dibs.simulation.composed import Recorded, record
+from dibs.spectrl import satisfied
+from dibs.statistics import wilson
+
+CHUNK = 8  # indices rolled out together: enough to amortize numpy's overhead, few enough to stay in cache
 
 
 @dataclass(frozen=True)
@@ -30,32 +41,59 @@ class EvaluationSettings:
     """Also measure indices L + 1 … 2L, in a role of their own."""
 
 
-def roles(last: int, train: tuple[int, ...], beyond: bool, unseen: bool = True) -> dict[int, str]:
-    """Role of every measured index: train, unseen, or beyond the family's last one."""
-    inside = {i: "train" if i in train else "unseen" for i in range(last + 1) if unseen or i in train}
-    return inside | ({i: "beyond" for i in range(last + 1, 2 * last + 1)} if beyond else {})
+def roles(family: Family, train: Sequence[int], settings: EvaluationSettings) -> dict[int, str]:
+    """Return the role of every measured index: train, unseen, or beyond the family's last one."""
+    last = family.last_index
+    inside = {i: "train" if i in train else "unseen" for i in range(last + 1) if settings.unseen or i in train}
+    beyond = range(last + 1, 2 * last + 1) if settings.beyond and family.extends else ()
+    return inside | dict.fromkeys(beyond, "beyond")
+
+
+def recorded(
+    method: Method, model: Model, family: Family, specification: str, indices: Sequence[int], rollouts: int, seed: int
+) -> Iterator[tuple[SpecTask, Recorded]]:
+    """Roll out a method's policies at the given indices, a few of them at a time."""
+    ordered = sorted(set(indices))
+    for at in range(0, len(ordered), CHUNK):
+        tasks = family.tasks(ordered[at : at + CHUNK], specification)
+        policy = method.policy(model, tasks)
+        task = SpecTask(tasks, getattr(policy, "rewards", None) or Rewards(bonus=1.0))
+        yield task, record(policy, task, evaluation_draws(task, rollouts, seed))
+
+
+def count_satisfied(
+    method: Method, model: Model, family: Family, specification: str, indices: Sequence[int], rollouts: int, seed: int
+) -> dict[int, int]:
+    """Count the rollouts of each index that satisfy the specification."""
+    counts = {}
+    for task, found in recorded(method, model, family, specification, indices, rollouts, seed):
+        for i, index in enumerate(task.indices):
+            won = satisfied(task.grounded.spec, task.grounded.boxes(index), found.states[i], found.lengths[i])
+            counts[index] = int(won.sum())
+    return counts
 
 
 def save_evaluation(
     path: Path,
-    satisfied: Mapping[int, int],
+    counts: Mapping[int, int],
     role: Mapping[int, str],
     settings: EvaluationSettings,
-    identity: Mapping[str, Any],
+    origin: Origin,
+    more: Mapping[str, Any],
 ) -> Any:
     """Write one row per index and return the table."""
     import pyarrow as pa
 
-    indices = sorted(satisfied)
-    counts = np.array([satisfied[i] for i in indices])
-    rate = counts / settings.rollouts
-    lower, upper = wilson(counts, settings.rollouts)
+    indices = sorted(counts)
+    satisfying = np.array([counts[i] for i in indices])
+    rate = satisfying / settings.rollouts
+    lower, upper = wilson(satisfying, settings.rollouts)
     table = pa.table(
         {
             "index": pa.array(indices, pa.int32()),
             "role": pa.array([role[i] for i in indices]),
             "rollouts": pa.array(np.full(len(indices), settings.rollouts), pa.int32()),
-            "satisfied": pa.array(counts, pa.int32()),
+            "satisfied": pa.array(satisfying, pa.int32()),
             "rate": rate,
             "lower": lower,
             "upper": upper,
@@ -63,12 +101,12 @@ def save_evaluation(
             "straddles": (lower <= settings.delta) & (upper > settings.delta),
         }
     )
-    write_table(path, table, {"kind": "evaluation", "delta": settings.delta, **identity})
+    write_table(path, table, {**origin.metadata(), "delta": settings.delta, **more})
     return table
 
 
-def summarise(role: list[str], succeeds: list[bool]) -> dict[str, float]:
-    """Training ratio, zero-shot ratio and count, and the ratio beyond L, of one evaluation."""
+def summarize(role: Sequence[str], succeeds: Sequence[bool]) -> dict[str, float]:
+    """Return training ratio, zero-shot ratio and count, and the ratio beyond L, of one evaluation."""
     kind, won = np.asarray(role), np.asarray(succeeds, dtype=float)
     ratio = {r: float(won[kind == r].mean()) if (kind == r).any() else float("nan") for r in set(kind.tolist())}
     return {

@@ -1,11 +1,12 @@
-"""A policy for one index as a file of its own: load it in three lines and run it in its environment.
+"""The policy of one index as a file of its own: load it and run it without anything else.
 
     from dibs.evaluation.policy import load_policy
-    policy = load_policy("policy.safetensors")
-    env = policy.make_env()                     # then: action = policy(state), step by step
 
-The policy follows its path of reach-avoid edges and switches when it enters an edge's target; `reset()` it
-at the start of every episode.
+    policy = load_policy("policy.safetensors")
+    env = policy.make_env()
+    action = policy(state)                      # step by step; policy.reset() at the start of an episode
+
+The policy follows its path of reach-avoid edges and switches when it enters an edge's target.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ from typing import Any
 
 import numpy as np
 
+from dibs import gym
 from dibs.envs import Array, check_array
 from dibs.errors import DibsError
-from dibs.families import Family, ground, load_family
+from dibs.families import Family, Tasks, load_family
 from dibs.files import damaged, read_tensors, write_tensors
+from dibs.methods import Model
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
-from dibs.spectrl import graph, parse
-from dibs.templates.branched import Branched
-from dibs.templates.template import RUNAWAY, Template
+from dibs.provenance import Origin, check_kind
+from dibs.seeding import stream
+from dibs.simulation import EdgeTask, SpecTask, draw
+from dibs.simulation.composed import Composed, network_paths
+from dibs.spectrl import satisfied
+from dibs.templates.template import RUNAWAY, check_fits, evolution_of
 
 
-class Policy:
+class IndexPolicy:
     """Edge policies composed along one path, at one index."""
 
     def __init__(
@@ -43,73 +49,90 @@ class Policy:
     ) -> None:
         self.family, self.specification, self.index, self.path = family, specification, index, path
         self.network, self.scaling, self.actors, self.role = network, scaling, actors, role
-        self._tasks = ground(family, [(index, name) for name in path])
+        self._targets = [EdgeTask(self.tasks.ground([(index, name)])) for name in path]
         self._folded = network.fold(actors, scaling.center, scaling.half)
         self.stage = 0
 
+    def __repr__(self) -> str:
+        return f"IndexPolicy({self.family.name}, index {self.index} ({self.role}), {' '.join(self.path)})"
+
+    @property
+    def tasks(self) -> Tasks:
+        """The task that it solves."""
+        return self.family.tasks([self.index], self.specification)
+
     def reset(self) -> None:
-        """Forget the episode: start again with the first edge."""
+        """Start again with the first edge."""
         self.stage = 0
 
     def __call__(self, state: Any) -> Array:
-        """Action for one state (dim,); advances to the next edge where the current target is entered."""
-        state = check_array("state", state, self.network.inputs).astype(np.float32)
-        entered = self._tasks.take([self.stage]).target_distance(state[None, None])[0, 0] >= 0.0
+        """Return the action for one state (dim,); advance to the next edge if the current target is entered."""
+        environment = self.family.environment
+        state = check_array("state", state, len(environment.state_names)).astype(np.float32)
+        entered = self._targets[self.stage].target_distance(state[None, None])[0, 0] >= 0.0
         if entered and self.stage < len(self.path) - 1:
             self.stage += 1
-        return self.network.forward(self._folded[self.stage], state[None])[0]
+        return self.network.forward(self._folded[self.stage], environment.observe(state[None]))[0]
 
     def make_env(self, **kwargs: Any) -> Any:
-        """The Gymnasium environment of this policy's specification and index."""
-        import gymnasium
+        """Return the Gymnasium environment of this policy's specification and index."""
+        return gym.make(self.family, specification=self.specification, index=self.index, **kwargs)
 
-        name = self.family.dynamics.name
-        return gymnasium.make(
-            f"dibs.envs.gym:dibs/{name}-v0",
-            family=self.family,
-            specification=self.specification,
-            index=self.index,
-            **kwargs,
-        )
+    def composed(self) -> Composed:
+        """Return the policy in the form that the simulator runs."""
+        return network_paths(self.network, self.scaling, self.path, self.actors[None], [self.path])
+
+    def episodes(self, count: int, seed: int) -> list[tuple[Array, bool]]:
+        """Run episodes; return the states (time, dim) of each and whether they satisfy the specification."""
+        if count < 1:
+            raise DibsError(f"--episodes: expected at least 1, found {count}")
+        tasks = self.tasks
+        found = []
+        for n in range(count):  # each from a stream of its own: the first ones do not depend on how many follow
+            drawn = draw(SpecTask(tasks), 1, stream("episode", self.family.name, self.index, seed + n))
+            run = self.composed().follow(tasks, drawn)
+            states = run.states[0, 0, : run.lengths[0, 0]]
+            found.append((states, bool(satisfied(tasks.spec, tasks.boxes(self.index), states[None])[0])))
+        return found
 
 
-def policy_at(template: Template | Branched, family: Family, specification: str, index: int) -> Policy:
-    """The composed policy of any index ≥ 0, from a template alone."""
+def policy_at(model: Model, where: str, family: Family, specification: str, index: int) -> IndexPolicy:
+    """Return the composed policy of any index ≥ 0, from a template's model alone; `where` names the model in errors."""
     family.check_index(index, beyond=True)
-    template.check(family)
-    path = template.path(graph(parse(specification)), index)
+    template = evolution_of(model, where)
+    tasks = family.tasks([index], specification)
+    check_fits(template, tasks)
+    path = template.path(tasks.graph, index)
     rows = [template.edges.index(name) for name in path]
     actors = template.actors([index])[index][rows]
     if np.abs(actors).max() >= RUNAWAY:
         raise DibsError(f"index {index}: the template's parameters run away before it; it does not extend that far")
-    scaling = template.scaling.take(np.array(rows))
     role = "train" if index in template.train else "unseen"
-    return Policy(family, specification, index, path, template.network, scaling, actors, role)
+    scaling = template.scaling.take(np.array(rows))
+    return IndexPolicy(family, specification, index, path, template.network, scaling, actors, role)
 
 
-def save_policy(path: Path, policy: Policy, provenance: dict[str, Any]) -> None:
-    """Write a policy with its family's description, so that the file stands alone."""
+def save_policy(path: Path, policy: IndexPolicy, origin: Origin) -> None:
+    """Write a policy with its family's description, so that the file needs no other."""
     write_tensors(
         path,
         {"actors": policy.actors, "scaling_center": policy.scaling.center, "scaling_half": policy.scaling.half},
         {
-            "kind": "policy",
+            **origin.metadata(),
             "index": policy.index,
             "path": list(policy.path),
             "role": policy.role,
             "specification": policy.specification,
             "network": asdict(policy.network),
-            "description": policy.family.model_dump(),
-            **provenance,
+            "description": policy.family.description_data(),
         },
     )
 
 
-def load_policy(path: str | Path) -> Policy:
+def load_policy(path: str | Path) -> IndexPolicy:
     """Read a policy."""
     tensors, meta = read_tensors(path)
-    if meta.get("kind") != "policy":
-        raise DibsError(f"{path}: expected a policy, found a file of kind {meta.get('kind')!r}")
+    check_kind(path, meta, "policy")
     network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
     stages = len(meta["path"])
     expected = {"actors": (stages, network.size)}
@@ -118,7 +141,7 @@ def load_policy(path: str | Path) -> Policy:
         if name not in tensors or tensors[name].shape != shape:
             found = tensors[name].shape if name in tensors else "nothing"
             raise damaged(path, f"{name}: expected shape {shape}, found {found}")
-    return Policy(
+    return IndexPolicy(
         load_family(meta["description"]),
         meta["specification"],
         meta["index"],

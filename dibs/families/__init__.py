@@ -1,82 +1,128 @@
-"""Inductive task families: the paper's by name, anybody's by YAML file."""
+"""Inductive task families: registered ones by name, custom ones from a YAML file or a mapping."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dibs import registry
 from dibs.errors import DibsError, unknown
-from dibs.families.model import Family, load_family
-from dibs.families.tasks import ReachAvoid, edge_named, ground, reach_avoid
+from dibs.families.family import Family, Split, load_family
+from dibs.families.tasks import NetworkModel, ReachAvoid, RewardModel, Tasks
+
+__all__ = [
+    "Benchmark",
+    "Family",
+    "NetworkModel",
+    "ReachAvoid",
+    "RewardModel",
+    "Split",
+    "Tasks",
+    "benchmarks",
+    "families",
+    "find_benchmarks",
+    "get_benchmark",
+    "get_family",
+    "load_family",
+]
+
+SUFFIXES = (".yaml", ".yml")
 
 
-@cache
+@dataclass(frozen=True)
+class Benchmark:
+    """A specification over the edges of a family: what is evaluated."""
+
+    id: str
+    family: Family
+    source: str
+    """How a command line names it: its id, or FILE.yaml:ID."""
+    family_source: str
+    """How a command line names its family: a name, or FILE.yaml."""
+
+    @property
+    def specification(self) -> str:
+        return self.family.benchmarks.get(self.id, self.family.specification)
+
+
+def descriptions() -> dict[str, Mapping[str, Any]]:
+    """Return the descriptions of all registered families by name."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for collection in registry.names("families"):
+        entry = registry.load("families", collection)
+        for name, description in (entry() if callable(entry) else entry).items():
+            if name in found and found[name] != description:
+                raise DibsError(f"two packages register the family '{name}'; rename or uninstall one")
+            found[name] = description
+    return found
+
+
 def families() -> dict[str, Family]:
-    """The paper's families by name."""
-    return {name: get_family(name) for name in _descriptions()}
+    """Return all registered families by name."""
+    return {name: get_family(name) for name in descriptions()}
 
 
-def _descriptions() -> dict[str, dict[str, Any]]:
-    from dibs.families.paper import descriptions
-
-    return descriptions()
-
-
-@cache
 def get_family(name: str) -> Family:
-    """A family by its name, or by the path of a YAML file that describes one."""
-    if name.endswith((".yaml", ".yml")):
-        return load_family(Path(name))
-    if name not in _descriptions():
-        raise unknown("family", name, _descriptions())
-    return load_family(_descriptions()[name])
+    """Return a family by its name, or by the path of a YAML file that describes one."""
+    if name.endswith(SUFFIXES):
+        return _from_file(name, Path(name).stat().st_mtime_ns if Path(name).is_file() else 0)
+    known = descriptions()
+    if name not in known:
+        raise unknown("family", name, known)
+    return _registered(name, known[name])
+
+
+_loaded: dict[str, tuple[Mapping[str, Any], Family]] = {}
+
+
+def _registered(name: str, description: Mapping[str, Any]) -> Family:
+    known = _loaded.get(name)
+    if known is None or known[0] != description:  # a notebook may register another description under the same name
+        known = _loaded[name] = (description, load_family(description))
+    return known[1]
 
 
 @cache
-def get_benchmark(name: str) -> tuple[Family, str]:
-    """The family a benchmark belongs to and its specification text.
+def _from_file(path: str, changed: int) -> Family:
+    family = load_family(Path(path))
+    if family.name in descriptions() and family != get_family(family.name):
+        raise DibsError(f"{path}: the name '{family.name}' belongs to a registered family; choose another name")
+    return family
 
-    `name` is a benchmark id, or `path.yaml` (a file with one benchmark), or `path.yaml:id`.
-    """
+
+def get_benchmark(name: str) -> Benchmark:
+    """Return a benchmark by its id, by `FILE.yaml` (a file with one benchmark) or by `FILE.yaml:ID`."""
     path, _, chosen = name.partition(":")
-    if path.endswith((".yaml", ".yml")):
-        family = load_family(Path(path))
-        chosen = chosen or (family.benchmark_ids[0] if len(family.benchmark_ids) == 1 else "")
-        if chosen not in family.benchmark_ids:
-            raise DibsError(f"{path}: name one of its benchmarks, as {path}:ID with ID in {family.benchmark_ids}")
-        return family, family.benchmarks.get(chosen, family.specification)
-    for described in _descriptions().values():
-        if name in described.get("benchmarks", (described["name"],)):
-            family = get_family(described["name"])
-            return family, family.benchmarks.get(name, family.specification)
-    raise unknown("benchmark", name, benchmarks())
+    if path.endswith(SUFFIXES) and not chosen and len(get_family(path).benchmark_ids) > 1:
+        ids = get_family(path).benchmark_ids
+        raise DibsError(f"{path}: name one of its benchmarks, as {path}:ID with ID in {list(ids)}")
+    return find_benchmarks(name, exact=True)[0]
 
 
-def benchmark_id(name: str) -> str:
-    """The id of what `get_benchmark` finds by this name."""
-    path, _, chosen = name.partition(":")
-    if path.endswith((".yaml", ".yml")):
-        return chosen or get_benchmark(name)[0].benchmark_ids[0]
-    return name
+def find_benchmarks(entry: str, exact: bool = False) -> list[Benchmark]:
+    """Return the benchmarks that an id, a pattern (`car2d-*`), `FILE.yaml` or `FILE.yaml:PATTERN` names."""
+    path, _, pattern = entry.partition(":")
+
+    def matches(name: str, wanted: str) -> bool:
+        return name == wanted if exact else fnmatchcase(name, wanted)
+
+    if path.endswith(SUFFIXES):
+        family = get_family(path)
+        ids = [i for i in family.benchmark_ids if not pattern or matches(i, pattern)]
+        if not ids:
+            raise unknown(f"benchmark of {path}", pattern, family.benchmark_ids)
+        return [Benchmark(i, family, f"{path}:{i}", path) for i in ids]
+    owners = {i: name for name, d in descriptions().items() for i in (d.get("benchmarks") or (name,))}
+    found = [Benchmark(i, get_family(name), i, name) for i, name in owners.items() if matches(i, entry)]
+    if not found:
+        raise unknown("benchmark", entry, owners)
+    return found
 
 
 def benchmarks() -> tuple[str, ...]:
-    """Ids of all of the paper's benchmarks (and of the obstacle switch, last)."""
-    ids = [b for family in families().values() for b in family.benchmark_ids]
-    return tuple(sorted(ids, key=lambda b: b == "car2d-switch"))
-
-
-__all__ = [
-    "Family",
-    "ReachAvoid",
-    "benchmark_id",
-    "benchmarks",
-    "edge_named",
-    "families",
-    "get_benchmark",
-    "get_family",
-    "ground",
-    "load_family",
-    "reach_avoid",
-]
+    """Return the ids of all registered benchmarks."""
+    return tuple(b for family in families().values() for b in family.benchmark_ids)

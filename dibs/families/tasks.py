@@ -1,29 +1,209 @@
-"""Batches of reach-avoid tasks φ(G, S) as arrays (paper, section 3.2): what teachers train on.
+"""Grounded tasks: regions, start and horizon as numbers. Methods are trained on these, never on families.
 
-A `ReachAvoid` holds any batch of (index, edge) pairs of one family: boxes to reach, boxes to stay in or out
-of, initial states. All methods are numpy calls over the whole batch, with rollouts (and candidates) behind.
+`Tasks` holds the tasks of some indices of one family. It knows nothing about other indices, so a method that is given
+the training tasks cannot use an unseen one. `Tasks.ground` turns (index, edge) pairs into a batch of reach-avoid tasks
+φ(G, S) (paper, section 3.2), the arrays on which teachers are trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.envs import Array, Dynamics
-from dibs.envs.base import truncated_normal
+from dibs.envs import Array, Environment, truncated_normal
 from dibs.errors import DibsError, unknown
-from dibs.families.model import Family, start_box
-from dibs.spectrl import Edge, cnf, conjuncts
+from dibs.provenance import digest
+from dibs.spectrl import Box, Edge, Graph, cnf, conjuncts, graph, parse
+from dibs.spectrl.syntax import Spec
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+AtLeastZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class NetworkModel(BaseModel):
+    """The actor: a multilayer perceptron with a tanh output."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hidden: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
+    activation: Annotated[str, Field(pattern="^(tanh|relu)$")] = "tanh"
+
+
+class RewardModel(BaseModel):
+    """Reward per step: signed distance to the target, over `unit`, minus a penalty while unsafe."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    unit: Positive = 1.0
+    """Distance that counts as one unit of reward."""
+    unsafe_penalty: AtLeastZero = 10.0
+    """Subtracted for every step spent in an unsafe state, in units of reward."""
+    margin: AtLeastZero = 0.0
+    """While training, states closer than this to an unsafe one are penalized, too."""
+    depth: AtLeastZero = 0.0
+    """While training, the target counts as reached only this deep inside: teachers aim at the middle."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """The tasks of some indices of one family, under one specification."""
+
+    name: str
+    """The family's name, for messages and random streams."""
+    environment: Environment
+    specification: str
+    indices: tuple[int, ...]
+    start_center: Array  # (indices, dim)
+    start_half: Array  # (indices, dim): noise of the initial states, truncated at one standard deviation
+    regions: Mapping[str, Box]  # centers and half-widths (indices, dim)
+    horizon: int
+    """Steps per edge."""
+    reward: RewardModel
+    network: NetworkModel
+
+    @cached_property
+    def spec(self) -> Spec:
+        return parse(self.specification)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph(self.spec)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return self.graph.edges
+
+    @property
+    def edge_names(self) -> tuple[str, ...]:
+        return tuple(edge.name for edge in self.edges)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything that training on these tasks can depend on."""
+        return digest(
+            {
+                "environment": [self.environment.name, dataclasses.asdict(self.environment)],  # type: ignore[call-overload]
+                "specification": self.specification,
+                "indices": self.indices,
+                "start": [self.start_center, self.start_half],
+                "regions": {
+                    name: [box.center, np.where(np.isinf(box.half_width), -1.0, box.half_width)]
+                    for name, box in self.regions.items()
+                },
+                "horizon": self.horizon,
+                "reward": self.reward.model_dump(),
+                "network": self.network.model_dump(),
+            }
+        )
+
+    def at(self, indices: Sequence[int]) -> Tasks:
+        """Return the tasks of some of the indices."""
+        rows = self._rows(indices)
+        return replace(
+            self,
+            indices=tuple(int(i) for i in indices),
+            start_center=self.start_center[rows],
+            start_half=self.start_half[rows],
+            regions={name: Box(box.center[rows], box.half_width[rows]) for name, box in self.regions.items()},
+        )
+
+    def under(self, specification: str) -> Tasks:
+        """Return the same tasks under another specification over the same regions."""
+        return replace(self, specification=specification)
+
+    def boxes(self, index: int) -> dict[str, Box]:
+        """Return all regions at one index."""
+        (row,) = self._rows([index])
+        return {name: Box(box.center[row], box.half_width[row]) for name, box in self.regions.items()}
+
+    def ground(self, pairs: Sequence[tuple[int, str]]) -> ReachAvoid:
+        """Return (index, edge) pairs as one batch of reach-avoid tasks."""
+        edges = {edge.name: edge for edge in self.edges}
+        for _, name in pairs:
+            if name not in edges:
+                raise unknown(f"edge of {self.name}", name, edges)
+        rows = self._rows([index for index, _ in pairs])
+        chosen = [edges[name] for _, name in pairs]
+        starts = [self._start(row, edge) for row, edge in zip(rows, chosen, strict=True)]
+        target = self._stack(rows, [[conjuncts(edge.target)] for edge in chosen])
+        safe = self._stack(rows, [list(cnf(edge.safe)) if edge.safe is not None else [] for edge in chosen])
+        return ReachAvoid(
+            environment=self.environment,
+            horizon=self.horizon,
+            reward=self.reward,
+            names=tuple(f"{name}@{index}" for index, name in pairs),
+            start_center=np.stack([s[0] for s in starts]),
+            start_half=np.stack([s[1] for s in starts]),
+            start_uniform=np.stack([s[2] for s in starts]),
+            target_center=target[0][:, 0],
+            target_half=target[1][:, 0],
+            target_sign=target[2][:, 0],
+            safe_center=safe[0],
+            safe_half=safe[1],
+            safe_sign=safe[2],
+        )
+
+    def reach_avoid(self, indices: Sequence[int] | None = None, edges: Sequence[str] | None = None) -> ReachAvoid:
+        """Return all given edges (all by default) at all given indices (all by default), index by index."""
+        names = self.edge_names if edges is None else edges
+        return self.ground([(i, name) for i in (self.indices if indices is None else indices) for name in names])
+
+    def _rows(self, indices: Sequence[int]) -> list[int]:
+        missing = [i for i in indices if i not in self.indices]
+        if missing:
+            raise DibsError(f"{self.name}: index {missing[0]} is not among these tasks: {list(self.indices)}")
+        return [self.indices.index(i) for i in indices]
+
+    def _start(self, row: int, edge: Edge) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Center, half-width and kind of the states an edge starts from: the box its predecessor reached."""
+        low = self.start_center[row] - self.start_half[row]
+        high = self.start_center[row] + self.start_half[row]
+        center, half = (low + high) / 2, (high - low) / 2
+        uniform = np.zeros(len(center), dtype=bool)
+        if edge.source is not None:
+            for name, inside in conjuncts(edge.source):
+                if not inside:
+                    continue
+                box_center, box_half = self.regions[name].center[row], self.regions[name].half_width[row]
+                fixed = np.isfinite(box_half)
+                if np.any(uniform & fixed):
+                    raise DibsError(f"{self.name}: edge {edge.name} starts from two overlapping regions; name one")
+                center = np.where(fixed, box_center, center)
+                half = np.where(fixed, box_half, half)
+                uniform |= fixed
+        return center, half, uniform
+
+    def _stack(
+        self, rows: Sequence[int], clauses: Sequence[Sequence[Sequence[tuple[str, bool]]]]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Stack clauses of literals into padded arrays (tasks, clauses, literals[, dim])."""
+        most = max((len(c) for c in clauses), default=0)
+        literals = max((len(clause) for c in clauses for clause in c), default=0)
+        center = np.zeros((len(rows), most, literals, len(self.environment.state_names)))
+        half = np.ones_like(center)
+        sign = np.zeros((len(rows), most, literals))
+        for t, row in enumerate(rows):
+            for k, clause in enumerate(clauses[t]):
+                for j, (name, inside) in enumerate(clause):
+                    box = self.regions[name]
+                    center[t, k, j], half[t, k, j] = box.center[row], box.half_width[row]
+                    sign[t, k, j] = 1 if inside else -1
+        return center, half, sign
 
 
 @dataclass(frozen=True, eq=False)
 class ReachAvoid:
     """A batch of reach-avoid tasks; every array leads with the batch axis (tasks)."""
 
-    dynamics: Dynamics
+    environment: Environment
     horizon: int
+    reward: RewardModel
     names: tuple[str, ...]  # one per task
     start_center: Array  # (tasks, dim)
     start_half: Array  # (tasks, dim)
@@ -34,24 +214,29 @@ class ReachAvoid:
     safe_center: Array  # (tasks, clauses, literals, dim); no clauses: always safe
     safe_half: Array
     safe_sign: Array  # (tasks, clauses, literals); 0: padding
-    unit: float
-    unsafe_penalty: float
-    margin: float
 
     @property
     def tasks(self) -> int:
         return len(self.names)
 
+    @property
+    def dim(self) -> int:
+        """Number of state variables."""
+        return int(self.start_center.shape[1])
+
     def take(self, tasks: Sequence[int]) -> ReachAvoid:
-        """The sub-batch of the given tasks."""
+        """Return the sub-batch of the given tasks."""
         rows = list(tasks)
-        arrays = {
-            key: getattr(self, key)[rows]
-            for key in self.__dataclass_fields__
-            if isinstance(getattr(self, key), np.ndarray)
-        }
-        rest = {key: getattr(self, key) for key in ("dynamics", "horizon", "unit", "unsafe_penalty", "margin")}
-        return ReachAvoid(names=tuple(self.names[i] for i in rows), **rest, **arrays)
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in rows),
+            **{name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)},  # type: ignore[arg-type]
+        )
+
+    def shrunk(self, depth: float) -> ReachAvoid:
+        """Return the same tasks with targets that are smaller by `depth` on every side."""
+        return replace(self, target_half=self.target_half - np.sign(self.target_sign)[..., None] * depth)
 
     def initial(self, uniforms: Array) -> Array:
         """Map uniforms (tasks, ..., dim) in [0, 1) to initial states."""
@@ -62,165 +247,15 @@ class ReachAvoid:
         return self.allowed(np.asarray(center + half * unit, dtype=uniforms.dtype))
 
     def allowed(self, states: Array) -> Array:
-        """The nearest states that the dynamics allow."""
-        low, high = (np.asarray(bound, dtype=states.dtype) for bound in self.dynamics.bounds)
-        states = np.clip(states, low, high)
-        reachable = getattr(self.dynamics, "reachable", None)
-        return states if reachable is None else np.asarray(reachable(states))
+        """Return the nearest states that the environment allows."""
+        low, high = (np.asarray(bound, dtype=states.dtype) for bound in self.environment.bounds)
+        return self.environment.project(np.clip(states, low, high))
 
     def extent(self) -> tuple[Array, Array]:
-        """Lowest and highest corner (tasks, dim) of where each edge starts and what it must reach."""
+        """Return the lowest and highest corner (tasks, dim) of where each edge starts and what it must reach."""
         reached = np.where(self.target_sign > 0, 1.0, np.nan)[..., None]
         half = np.where(np.isinf(self.target_half), np.nan, self.target_half)
         low, high = reached * (self.target_center - half), reached * (self.target_center + half)
         low = np.fmin(self.start_center - self.start_half, np.fmin.reduce(low, axis=1))
         high = np.fmax(self.start_center + self.start_half, np.fmax.reduce(high, axis=1))
         return low, high
-
-    def target_distance(self, states: Array) -> Array:
-        """Signed distance (tasks, ...) to the target of states (tasks, ..., dim), positive inside."""
-        best = None
-        for j in range(self.target_sign.shape[1]):
-            d = _box_distance(states, self.target_center[:, j], self.target_half[:, j])
-            d = d * _expand(self.target_sign[:, j], d) if np.any(self.target_sign[:, j] < 0) else d
-            pad = self.target_sign[:, j] == 0
-            if pad.any():
-                d = np.where(_expand(pad, d), np.inf, d)
-            best = d if best is None else np.minimum(best, d)
-        assert best is not None
-        return best
-
-    def safe_distance(self, states: Array) -> Array | None:
-        """Signed distance (tasks, ...) to the nearest unsafe state, positive while safe; None: always safe."""
-        worst = None
-        for k in range(self.safe_sign.shape[1]):
-            clause = None
-            for j in range(self.safe_sign.shape[2]):
-                sign = self.safe_sign[:, k, j]
-                if not sign.any():
-                    continue
-                d = _box_distance(states, self.safe_center[:, k, j], self.safe_half[:, k, j])
-                d = np.where(_expand(sign == 0, d), -np.inf, d * _expand(sign, d))
-                clause = d if clause is None else np.maximum(clause, d)
-            if clause is None:
-                continue
-            empty = np.asarray(~self.safe_sign[:, k].any(axis=-1))  # this task has fewer clauses
-            clause = np.where(_expand(empty, clause), np.inf, clause)
-            worst = clause if worst is None else np.minimum(worst, clause)
-        return worst
-
-    def reward(self, distance: Array, safety: Array | None) -> Array:
-        """Reward per step from the two signed distances: progress, less a penalty while unsafe."""
-        reward = np.minimum(distance, 0.0) / self.unit
-        if safety is not None:
-            # Graded within the margin, so that "closer to the wall is worse" has a slope to follow.
-            depth = np.clip((self.margin - safety) / max(self.margin, 1e-6), 0.0, 1.0)
-            reward = reward - self.unsafe_penalty * np.where(safety < 0.0, 1.0, 0.5 * depth)
-        return np.asarray(reward)
-
-
-def reach_avoid(family: Family, indices: Iterable[int], edges: Sequence[str] | None = None) -> ReachAvoid:
-    """Ground the given edges (all by default) of `family` at the given indices; tasks are index-major."""
-    names = list(edges) if edges is not None else [edge.name for edge in family.edges]
-    return ground(family, [(index, name) for index in indices for name in names])
-
-
-def ground(family: Family, tasks: Sequence[tuple[int, str]]) -> ReachAvoid:
-    """Ground (index, edge) pairs as one batch of reach-avoid tasks."""
-    for index, _ in tasks:
-        family.check_index(index, beyond=True)
-    pairs = [(int(index), edge_named(family, name)) for index, name in tasks]
-    starts = [_start(family, index, edge) for index, edge in pairs]
-    targets = [[conjuncts(edge.target)] for _, edge in pairs]
-    safes = [list(cnf(edge.safe)) if edge.safe is not None else [] for _, edge in pairs]
-    target = _stack(family, pairs, targets)
-    safe = _stack(family, pairs, safes)
-    return ReachAvoid(
-        dynamics=family.dynamics,
-        horizon=family.horizon,
-        names=tuple(f"{edge.name}@{index}" for index, edge in pairs),
-        start_center=np.stack([s[0] for s in starts]),
-        start_half=np.stack([s[1] for s in starts]),
-        start_uniform=np.stack([s[2] for s in starts]),
-        target_center=target[0][:, 0],
-        target_half=target[1][:, 0],
-        target_sign=target[2][:, 0],
-        safe_center=safe[0],
-        safe_half=safe[1],
-        safe_sign=safe[2],
-        unit=family.reward.unit,
-        unsafe_penalty=family.reward.unsafe_penalty,
-        margin=family.reward.margin,
-    )
-
-
-def edge_named(family: Family, name: str) -> Edge:
-    """Find an edge of the family by its name."""
-    for edge in family.edges:
-        if edge.name == name:
-            return edge
-    raise unknown(f"edge of {family.name}", name, [edge.name for edge in family.edges])
-
-
-def _start(family: Family, index: int, edge: Edge) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Centre, half-width and kind of the states an edge starts from: the box its predecessor reached."""
-    low, high = start_box(family, index)
-    center, half = (low + high) / 2, (high - low) / 2
-    uniform = np.zeros(len(center), dtype=bool)
-    if edge.source is not None:
-        for name, inside in conjuncts(edge.source):
-            if not inside:
-                continue
-            box = family.regions[name].box(index)
-            fixed = np.isfinite(box.half_width)
-            if np.any(uniform & fixed):
-                raise DibsError(f"{family.name}: edge {edge.name} starts from two overlapping regions; name one")
-            center = np.where(fixed, box.center, center)
-            half = np.where(fixed, box.half_width, half)
-            uniform |= fixed
-    return center, half, uniform
-
-
-def _stack(
-    family: Family,
-    pairs: list[tuple[int, Edge]],
-    clauses: Sequence[Sequence[Sequence[tuple[str, bool]]]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stack clauses of literals into padded arrays (tasks, clauses, literals[, dim])."""
-    dim = len(family.dynamics.state_names)
-    most = max((len(c) for c in clauses), default=0)
-    literals = max((len(clause) for c in clauses for clause in c), default=0)
-    center = np.zeros((len(pairs), most, literals, dim))
-    half = np.ones_like(center)
-    sign = np.zeros((len(pairs), most, literals))
-    for t, (index, _) in enumerate(pairs):
-        for k, clause in enumerate(clauses[t]):
-            for j, (name, inside) in enumerate(clause):
-                box = family.regions[name].box(index)
-                center[t, k, j], half[t, k, j], sign[t, k, j] = (
-                    box.center,
-                    box.half_width,
-                    1 if inside else -1,
-                )
-    return center, half, sign
-
-
-def _box_distance(states: Array, center: np.ndarray, half: np.ndarray) -> Array:
-    """Euclidean signed distance of states (tasks, ..., dim) to one box per task, positive inside."""
-    shape = (center.shape[0],) + (1,) * (states.ndim - 2)
-    center, half = center.astype(states.dtype), half.astype(states.dtype)
-    deepest = squares = None
-    # One variable at a time: on large batches three times faster than over the last axis.
-    for d in range(states.shape[-1]):
-        excess = np.abs(states[..., d] - center[:, d].reshape(shape))
-        excess -= half[:, d].reshape(shape)
-        deepest = excess if deepest is None else np.maximum(deepest, excess)
-        outside = np.maximum(excess, 0.0)
-        outside *= outside
-        squares = outside if squares is None else np.add(squares, outside, out=squares)
-    assert deepest is not None and squares is not None
-    return np.where(deepest > 0.0, -np.sqrt(squares), -deepest)
-
-
-def _expand(per_task: np.ndarray, like: Array) -> np.ndarray:
-    return per_task.reshape((-1,) + (1,) * (like.ndim - 1))

@@ -8,6 +8,8 @@ Hidden layers use the network's activation, the output is a tanh, so actions lie
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,9 @@ class Network:
     outputs: int
     activation: str = "tanh"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))  # a file has a list
+
     @property
     def sizes(self) -> tuple[int, ...]:
         return (self.inputs, *self.hidden, self.outputs)
@@ -31,55 +36,49 @@ class Network:
     @property
     def size(self) -> int:
         """Number of parameters: the length of the flat vector."""
-        return sum((a + 1) * b for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True))
+        return sum((a + 1) * b for a, b in pairwise(self.sizes))
 
-    def layers(self, theta: Array) -> list[tuple[Array, Array]]:
-        """Views (weights (*batch, in, out), biases (*batch, 1, out)) into the flat vectors."""
+    def layers(self, theta: Any) -> list[tuple[Any, Any]]:
+        """Views (weights (*batch, in, out), biases (*batch, 1, out)) into the flat vectors, arrays or torch tensors."""
         if theta.shape[-1] != self.size:
-            raise DibsError(f"parameters: expected {self.size} per network, found shape {theta.shape}")
+            raise DibsError(f"parameters: expected {self.size} per network, found shape {tuple(theta.shape)}")
         layers, at = [], 0
-        for a, b in zip(self.sizes[:-1], self.sizes[1:], strict=True):
+        for a, b in pairwise(self.sizes):
             weights = theta[..., at : at + a * b].reshape(*theta.shape[:-1], a, b)
-            biases = theta[..., None, at + a * b : at + (a + 1) * b]
-            layers.append((weights, biases))
+            layers.append((weights, theta[..., None, at + a * b : at + (a + 1) * b]))
             at += (a + 1) * b
         return layers
 
     def trunk(self, theta: Array, x: Array) -> Array:
         """Features h(x) (*batch, n, last hidden) that the action and confidence heads share."""
-        for weights, biases in self.layers(theta)[:-1]:
-            x = np.matmul(x, weights)
-            x += biases
-            x = self._activate(x)
+        for layer in self.layers(theta)[:-1]:
+            x = self._activate(_affine(x, *layer))
         return x
+
+    def linear(self, theta: Array, x: Array) -> Array:
+        """Outputs (*batch, n, outputs) without the tanh."""
+        return _affine(self.trunk(theta, x), *self.layers(theta)[-1])
 
     def forward(self, theta: Array, x: Array) -> Array:
         """Actions (*batch, n, outputs) in [-1, 1]."""
-        weights, biases = self.layers(theta)[-1]
-        out = np.matmul(self.trunk(theta, x), weights)
-        out += biases
+        out = self.linear(theta, x)
         return np.tanh(out, out=out)
 
     def forward_backward(self, theta: Array, x: Array, target: Array) -> tuple[Array, Array]:
         """Mean squared error ‖π(x) − target‖² per network (*batch,) and its gradient (*batch, size)."""
         layers = self.layers(theta)
         inputs = [x]
-        for weights, biases in layers[:-1]:
-            x = np.matmul(x, weights)
-            x += biases
-            x = self._activate(x)
-            inputs.append(x)
-        out = np.matmul(x, layers[-1][0])
-        out += layers[-1][1]
+        for layer in layers[:-1]:
+            inputs.append(self._activate(_affine(inputs[-1], *layer)))
+        out = _affine(inputs[-1], *layers[-1])
         np.tanh(out, out=out)
         error = out - target
         n = error.shape[-2]
         loss = np.einsum("...no,...no->...", error, error) / n
         np.multiply(out, out, out=out)
-        np.subtract(1.0, out, out=out)  # the slope of tanh
-        out *= error
-        out *= 2.0 / n
-        delta = out
+        delta = np.subtract(1.0, out, out=out)  # the slope of tanh
+        delta *= error
+        delta *= 2.0 / n
         pieces: list[Array] = []
         for (weights, _), layer_input in zip(reversed(layers), reversed(inputs), strict=True):
             # Sums over rows as matrix products: BLAS does them faster than a strided reduction.
@@ -94,11 +93,9 @@ class Network:
     def fold(self, theta: Array, center: Array, half: Array) -> Array:
         """Parameters that act on raw states as `theta` acts on (states − center) / half."""
         folded = np.array(theta, copy=True)
-        weights, biases = self.layers(theta)[0]
-        scaled = weights / half[..., :, None]
-        n = self.inputs * self.sizes[1]
-        folded[..., :n] = scaled.reshape(*theta.shape[:-1], n)
-        folded[..., n : n + self.sizes[1]] = (biases - np.matmul(center[..., None, :], scaled))[..., 0, :]
+        weights, biases = self.layers(folded)[0]
+        weights /= half[..., :, None]
+        biases -= np.matmul(center[..., None, :], weights)
         return folded
 
     def initial(self, rng: np.random.Generator, batch: tuple[int, ...] = (), gain: float = 1.0) -> Array:
@@ -119,3 +116,9 @@ class Network:
             return (activated > 0.0).astype(activated.dtype)
         slope = activated * activated
         return np.subtract(1.0, slope, out=slope)
+
+
+def _affine(x: Array, weights: Array, biases: Array) -> Array:
+    out = np.matmul(x, weights)
+    out += biases
+    return out

@@ -7,6 +7,7 @@ Parameter vectors have the layout documented there: for each layer in turn its w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -19,30 +20,18 @@ from dibs.policies.network import Network
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
-def layers(network: Network, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Views (weights (*batch, in, out), biases (*batch, 1, out)) into flat vectors theta (*batch, size)."""
-    if theta.shape[-1] != network.size:
-        raise DibsError(f"parameters: expected {network.size} per network, found shape {tuple(theta.shape)}")
-    views, at = [], 0
-    for a, b in zip(network.sizes[:-1], network.sizes[1:], strict=True):
-        weights = theta[..., at : at + a * b].unflatten(-1, (a, b))
-        views.append((weights, theta[..., None, at + a * b : at + (a + 1) * b]))
-        at += (a + 1) * b
-    return views
-
-
-def trunk(network: Network, theta: Tensor, x: Tensor) -> Tensor:
-    """Features h(x) (*batch, n, last hidden) of inputs x (*batch, n, inputs)."""
+def linear(network: Network, theta: Tensor, x: Tensor) -> Tensor:
+    """Outputs (*batch, n, outputs) without the tanh, of parameters (*batch, size) and inputs (*batch, n, inputs)."""
+    *hidden, (weights, biases) = network.layers(theta)
     activate = torch.tanh if network.activation == "tanh" else torch.relu
-    for weights, biases in layers(network, theta)[:-1]:
-        x = activate(x @ weights + biases)
-    return x
+    for inner, offsets in hidden:
+        x = activate(x @ inner + offsets)
+    return x @ weights + biases
 
 
 def forward(network: Network, theta: Tensor, x: Tensor) -> Tensor:
-    """Actions (*batch, n, outputs) in [-1, 1] of inputs x (*batch, n, inputs)."""
-    weights, biases = layers(network, theta)[-1]
-    return torch.tanh(trunk(network, theta, x) @ weights + biases)
+    """Actions (*batch, n, outputs) in [-1, 1]."""
+    return torch.tanh(linear(network, theta, x))
 
 
 class Actor(nn.Module):
@@ -50,11 +39,9 @@ class Actor(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network = network
-        hidden: list[nn.Module] = []
-        for a, b in zip(network.sizes[:-2], network.sizes[1:-1], strict=True):
-            hidden += [nn.Linear(a, b), ACTIVATIONS[network.activation]()]
-        self.trunk = nn.Sequential(*hidden)
+        activation = ACTIVATIONS[network.activation]
+        layers = [(nn.Linear(a, b), activation()) for a, b in pairwise(network.sizes[:-1])]
+        self.trunk = nn.Sequential(*(module for layer in layers for module in layer))
         self.head = nn.Linear(network.sizes[-2], network.outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,8 +68,7 @@ def parameters(layers: Iterable[nn.Linear]) -> list[Tensor]:
 
 def flat(layers: Iterable[nn.Linear]) -> Array:
     """The parameters of linear layers as a flat vector (size,)."""
-    pieces = [p.detach().t().reshape(-1) for p in parameters(layers)]
-    return torch.cat(pieces).cpu().numpy()
+    return torch.cat([p.detach().t().reshape(-1) for p in parameters(layers)]).cpu().numpy()
 
 
 def split_flat(layers: Iterable[nn.Linear], theta: Array) -> list[Tensor]:

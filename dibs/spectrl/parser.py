@@ -56,7 +56,7 @@ class SpectrlSyntaxError(DibsError):
     """Text that is not SPECTRL; the message shows the line with a caret under the culprit."""
 
     def __init__(self, message: str, *, position: int = 0) -> None:
-        """Keep the offset of the culprit in the text beside the message."""
+        """Keep the message and the offset of the culprit in the text."""
         super().__init__(message)
         self.position = position
 

@@ -1,10 +1,9 @@
 """Teachers by augmented random search (Mania et al. 2018), batched over everything (paper, appendix E: Car2D).
 
-Directions × signs × rollouts × edges × restarts advance in one array program. ±δ meet the same initial
-states and the same noise, so their difference is due to δ alone. The anchor λ_x‖θ − θ_prev‖² and the
-confidence loss enter the score of every candidate, which is how a derivative-free method minimises the joint
-objective L_RL + λ_x L_xreg + λ_conf L_conf; the confidence head itself is fitted by gradient (Newton) on the
-trunk's features.
+Directions × signs × rollouts × edges × restarts advance in one array program. ±δ meet the same initial states and the
+same noise, so their difference is due to δ alone. The anchor λ_x‖θ − θ_prev‖² and the confidence loss enter the score
+of every candidate: this is how a derivative-free method minimizes the joint objective L_RL + λ_x L_xreg + λ_conf
+L_conf. The confidence head itself is fitted by Newton's method on the trunk's features.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dibs.envs import Array
-from dibs.teachers.base import Learnt, Lesson
+from dibs.policies.search import ascent
+from dibs.simulation import EdgeTask, Rows, StateRecorder, draw, rollout
+from dibs.teachers.base import Algorithm, Assignment, Learned
 from dibs.teachers.confidence import ConfidenceHead, candidate_losses
-from dibs.teachers.rollouts import Rows, draw, roll
 
 
 @dataclass(frozen=True)
@@ -47,105 +47,119 @@ class ArsSettings:
     """Scale of random initial weights."""
 
 
-def train(lesson: Lesson, settings: ArsSettings) -> Learnt:
+def train(assignment: Assignment, settings: ArsSettings) -> Learned:
     """Search one actor per edge; all edges and restarts share one array program."""
-    tasks, network, scaling, rng = lesson.tasks, lesson.network, lesson.scaling, lesson.rng
-    start, buffers = lesson.start, lesson.buffers
-    edges, restarts = tasks.tasks, 1 if start is not None else settings.restarts
-    wide = tasks.take([e for e in range(edges) for _ in range(restarts)])  # (edges · restarts) searches
-    center, half = (np.repeat(a, restarts, axis=0)[:, None] for a in (scaling.center, scaling.half))
-    if start is None:
-        theta = network.initial(rng, (wide.tasks,), settings.initial_gain)
-    else:
-        theta = start.astype(np.float32).copy()
-    pull = None
-    if lesson.previous is not None and lesson.anchor > 0.0:
-        pull = np.repeat(lesson.previous.astype(np.float32), restarts, axis=0)
-
-    best_theta = theta.copy()
-    best_success = np.full(wide.tasks, -1.0)
-    best_returns = np.full(wide.tasks, -np.inf)
-    stale = np.zeros(wide.tasks, dtype=int)
-    head = ConfidenceHead.zeros(wide.tasks, network.hidden[-1])
-    active = np.arange(wide.tasks)
-    steps, iteration = 0, 0
-    curve: list[dict[str, float]] = []
+    search = _Search(assignment, settings)
     for iteration in range(settings.iterations + 1):
-        if iteration % settings.check_every == 0 or iteration == settings.iterations:
-            sub = wide.take(active.tolist())
-            folded = network.fold(theta[active], center[active, 0], half[active, 0])[:, None]
-            checked = roll(network, folded, sub, draw(sub, settings.check_rollouts, rng), lesson.depth)
-            steps += checked.steps
-            success, returns = checked.success[:, 0], checked.returns[:, 0]
-            better = (success > best_success[active]) | (
-                (success == best_success[active]) & (returns > best_returns[active])
-            )
-            chosen = active[better]
-            gained = returns[better] - best_returns[chosen]
-            stale[active] += 1
-            # A better return counts as progress only if it is more than noise around the best.
-            stale[chosen[(gained > 0.01 * np.abs(returns[better])) | (success[better] < 1.0)]] = 0
-            best_theta[chosen] = theta[chosen]
-            best_success[chosen], best_returns[chosen] = success[better], returns[better]
-            curve.append(
-                {
-                    "iteration": float(iteration),
-                    "success": float(best_success.reshape(edges, restarts).max(axis=1).min()),
-                    "return": float(best_returns.reshape(edges, restarts).max(axis=1).mean()),
-                    "steps": float(steps),
-                }
-            )
-            if lesson.progress is not None:
-                lesson.progress(f"iteration {iteration}: worst edge {curve[-1]['success']:.3f}")
-            converged = (best_success[active] >= 1.0) & (stale[active] >= settings.patience)
-            # Once a restart has converged, its siblings have nothing left to win.
-            done = {int(a) // restarts for a in active[converged]}
-            active = np.array([a for a in active if a // restarts not in done], dtype=int)
-            if len(active) == 0 or iteration == settings.iterations:
+        check = iteration % settings.check_every == 0
+        if check or iteration == settings.iterations:
+            search.check(iteration)
+            if search.converged or iteration == settings.iterations:
                 break
+        search.climb(refit=check)
+    best = _best_restart(search.best_success, search.best_returns, search.edges, search.restarts)
+    return Learned(search.best_theta[best], None, search.steps, iteration, search.curve)
 
-        sub = wide.take(active.tolist())
-        n = len(active)
-        delta = rng.standard_normal((n, settings.directions, network.size), dtype=np.float32)
-        spread = np.float32(settings.exploration) * delta
-        candidates = np.concatenate([theta[active, None] + spread, theta[active, None] - spread], axis=1)
-        folded = network.fold(candidates, center[active], half[active])
-        outcome = roll(
-            network,
-            folded,
-            sub,
-            draw(sub, settings.rollouts, rng),
-            lesson.depth,
-            record=int(rng.integers(2 * settings.directions)),
+
+class _Search:
+    """Searches of all edges, `restarts` of each, in rows: edge 0 first."""
+
+    def __init__(self, assignment: Assignment, settings: ArsSettings) -> None:
+        self.assignment, self.settings, self.network = assignment, settings, assignment.network
+        self.edges = assignment.edges.tasks
+        self.restarts = 1 if assignment.start is not None else settings.restarts
+        self.edge = np.repeat(np.arange(self.edges), self.restarts)  # of each row
+        rows = len(self.edge)
+        if assignment.start is None:
+            self.theta = self.network.initial(assignment.rng, (rows,), settings.initial_gain)
+        else:
+            self.theta = assignment.start.astype(np.float32).copy()
+        self.pull: Array | None = None
+        if assignment.previous is not None and assignment.anchor > 0.0:
+            self.pull = assignment.previous.astype(np.float32)[self.edge]
+        self.head = ConfidenceHead.zeros(rows, self.network.hidden[-1])
+        self.best_theta = self.theta.copy()
+        self.best_success = np.full(rows, -1.0)
+        self.best_returns = np.full(rows, -np.inf)
+        self.stale = np.zeros(rows, dtype=int)
+        self.steps = 0
+        self.curve: list[dict[str, float]] = []
+        self._go_on(np.arange(rows))
+
+    @property
+    def converged(self) -> bool:
+        return len(self.active) == 0
+
+    def _go_on(self, active: Rows) -> None:
+        """Go on with the given rows only."""
+        self.active = active
+        edges = self.assignment.edges.take(self.edge[active].tolist())
+        self.task = EdgeTask(edges, self.assignment.depth)
+
+    def check(self, iteration: int) -> None:
+        """Estimate the success of the current iterates, keep the best, and drop the searches that have converged."""
+        assignment, active = self.assignment, self.active
+        policy = assignment.policy(self.theta[active], self.edge[active])
+        outcome = rollout(self.task, policy, draw(self.task, self.settings.check_rollouts, assignment.rng))
+        self.steps += outcome.steps
+        success, returns = outcome.success.mean(axis=-1), outcome.returns.mean(axis=-1)
+        better = (success > self.best_success[active]) | (
+            (success == self.best_success[active]) & (returns > self.best_returns[active])
         )
-        steps += outcome.steps
-        buffers.add(active // restarts, outcome)
-        scores: Array = outcome.returns
-        if pull is not None:
-            scores = scores - lesson.anchor * np.sum((candidates - pull[active, None]) ** 2, axis=-1)
-        if lesson.confidence > 0.0 and buffers.ready(active // restarts):
-            scores = scores - lesson.confidence * candidate_losses(
-                network, candidates, head.take(active), scaling, active // restarts, buffers, rng
-            )
-            if iteration % settings.check_every == 0:
-                fresh = head.take(active).refit(network, theta[active], scaling, active // restarts, buffers, rng)
-                head.weights[active] = fresh.weights
-        plus, minus = scores[:, : settings.directions], scores[:, settings.directions :]
-        order = np.argsort(-np.maximum(plus, minus), axis=1)[:, : settings.best]
-        gain = np.take_along_axis(plus - minus, order, axis=1)
-        spread_of_scores = np.concatenate(
-            [np.take_along_axis(plus, order, axis=1), np.take_along_axis(minus, order, axis=1)], axis=1
-        ).std(axis=1)
-        update = np.einsum("nb,nbp->np", gain, np.take_along_axis(delta, order[..., None], axis=1))
-        scale = settings.step / (order.shape[1] * np.maximum(spread_of_scores, 1e-6))
-        theta[active] += (scale[:, None] * update).astype(np.float32)
+        chosen = active[better]
+        gained = returns[better] - self.best_returns[chosen]
+        self.stale[active] += 1
+        # A better return counts as progress only if it is more than noise around the best.
+        self.stale[chosen[(gained > 0.01 * np.abs(returns[better])) | (success[better] < 1.0)]] = 0
+        self.best_theta[chosen] = self.theta[chosen]
+        self.best_success[chosen], self.best_returns[chosen] = success[better], returns[better]
+        shape = (self.edges, self.restarts)
+        self.curve.append(
+            {
+                "iteration": float(iteration),
+                "success": float(self.best_success.reshape(shape).max(axis=1).min()),
+                "return": float(self.best_returns.reshape(shape).max(axis=1).mean()),
+                "steps": float(self.steps),
+            }
+        )
+        if assignment.progress is not None:
+            assignment.progress(f"iteration {iteration}: worst edge {self.curve[-1]['success']:.3f}")
+        converged = (self.best_success[active] >= 1.0) & (self.stale[active] >= self.settings.patience)
+        if converged.any():
+            # Once one restart of an edge has converged, the others have nothing left to win.
+            self._go_on(active[~np.isin(self.edge[active], self.edge[active[converged]])])
 
-    pick = _best_restart(best_success, best_returns, edges, restarts)
-    return Learnt(best_theta[pick], None, steps, iteration, curve)
+    def climb(self, refit: bool) -> None:
+        """Move all active rows by one iteration of random search; with `refit`, fit their confidence heads again."""
+        assignment, settings, active = self.assignment, self.settings, self.active
+        rng, buffers, edges, count = assignment.rng, assignment.buffers, self.edge[active], 2 * settings.directions
+        delta = rng.standard_normal((len(active), settings.directions, self.network.size), dtype=np.float32)
+        spread = np.float32(settings.exploration) * delta
+        here = self.theta[active, None]
+        candidates = np.concatenate([here + spread, here - spread], axis=1)  # (rows, count, size)
+        draws = draw(self.task, settings.rollouts, rng)
+        shown = int(rng.integers(count))  # the candidate whose states the buffers get
+        recorder = StateRecorder(shown)
+        policy = assignment.policy(np.ascontiguousarray(np.moveaxis(candidates, 1, 0)), edges)
+        outcome = rollout(self.task, policy, draws, candidates=(count,), recorder=recorder)
+        self.steps += outcome.steps
+        buffers.add(edges, recorder.states(), outcome.lengths[shown], outcome.success[shown])
+        scores: Array = np.ascontiguousarray(outcome.returns.mean(axis=-1).T)  # (rows, count)
+        if self.pull is not None:
+            scores = scores - assignment.anchor * np.sum((candidates - self.pull[active, None]) ** 2, axis=-1)
+        if assignment.confidence > 0.0 and buffers.ready(edges):
+            head = self.head.take(active)
+            scores = scores - assignment.confidence * candidate_losses(assignment, candidates, head, edges)
+            if refit:
+                self.head.weights[active] = head.refit(assignment, self.theta[active], edges).weights
+        self.theta[active] += ascent(scores, delta, settings.best, settings.step, "best").astype(np.float32)
 
 
 def _best_restart(success: Array, returns: Array, edges: int, restarts: int) -> Rows:
-    """Row of the best restart per edge: by success, then by return."""
+    """Return the row of the best restart of each edge: by success, then by return."""
     rows = np.arange(edges * restarts).reshape(edges, restarts)
     keys = np.lexsort((returns.reshape(edges, restarts), success.reshape(edges, restarts)), axis=1)
     return rows[np.arange(edges), keys[:, -1]]
+
+
+ALGORITHM = Algorithm("ars", ArsSettings, train, memory_mb=2000, minutes=20)

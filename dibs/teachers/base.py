@@ -1,54 +1,73 @@
 """What a teacher algorithm is given and what it gives back: the extension point of Stage I.
 
-An algorithm trains one actor per reach-avoid task (edge) of a `Lesson`, offers the states it visits to the
-lesson's buffers, and returns a `Learnt`. `dibs.teachers.registry` lists the algorithms by name.
+An algorithm trains one actor per reach-avoid edge of an `Assignment`, offers the states it visits to the assignment's
+buffers, and returns a `Learned`. Register an `Algorithm` as an entry point of group `dibs.teachers`:
+
+    [project.entry-points."dibs.teachers"]
+    mine = "my_package.mine:ALGORITHM"
+
+The module of the record should import quickly, because configs and plans read the settings of all algorithms. Import
+torch inside `train`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from dibs import registry
 from dibs.envs import Array
 from dibs.families import ReachAvoid
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
+from dibs.simulation import NetworkPolicy, Rows
 from dibs.teachers.buffers import StateBuffers
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
-    """Everything an algorithm may know: the tasks of one index, and the previous index's teacher."""
+class Assignment:
+    """Everything an algorithm may know: the edges of one index, and the teacher of the previous one."""
 
-    tasks: ReachAvoid  # one task per edge
+    edges: ReachAvoid  # one task per edge
     network: Network
     scaling: Scaling
     buffers: StateBuffers
     rng: np.random.Generator
     seed: int
     """For libraries that take an integer."""
-    previous: Array | None = None  # (edges, size): the teacher before; None at index 0
+    previous: Array | None = None  # (edges, size): the teacher of the previous index; None at index 0
     anchor: float = 0.0
-    """λ_x: weight of ‖θ − θ_prev‖² in the minimised objective."""
+    """λ_x: weight of ‖θ − θ_prev‖² in the minimized objective."""
     confidence: float = 0.0
     """λ_conf: weight of the confidence loss in the joint objective."""
     depth: float = 0.0
-    """While training, the target counts as reached this deep inside it."""
+    """While training, the target counts as reached only this deep inside."""
     progress: Callable[[str], None] | None = None
     warm: bool = True
-    """Start from the teacher before, instead of from scratch."""
+    """Start from the previous teacher instead of from scratch."""
 
     @property
     def start(self) -> Array | None:
         """Weights (edges, size) to start from; None: random ones."""
         return self.previous if self.warm else None
 
+    def inputs(self, edges: Rows, states: Array) -> Array:
+        """Return the network's inputs (rows, n, inputs) in states (rows, n, dim) of the given edges (rows,)."""
+        scaling = self.scaling.take(edges)
+        return (self.edges.environment.observe(states) - scaling.center[:, None]) / scaling.half[:, None]
+
+    def policy(self, theta: Array, edges: Rows | None = None) -> NetworkPolicy:
+        """Return actors (..., rows, size) as a policy for the simulator; by default there is one row per edge."""
+        scaling = self.scaling if edges is None else self.scaling.take(edges)
+        return NetworkPolicy(self.network, self.network.fold(theta, scaling.center, scaling.half))
+
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
-    """One actor per edge and how it was found."""
+class Learned:
+    """One actor per edge, and how it was found."""
 
     theta: Array  # (edges, size)
     head: Array | None  # (edges, features + 1): confidence heads trained jointly; None: fit one afterwards
@@ -56,3 +75,25 @@ class Learnt:
     """Environment steps."""
     iterations: int
     curve: list[dict[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A teacher algorithm."""
+
+    name: str
+    settings: type
+    """A frozen dataclass; every field has a docstring."""
+    train: Callable[[Assignment, Any], Learned]
+    version: int = 1
+    """Raised by hand when its results change."""
+    memory_mb: int = 2000
+    """Memory of a training job on a cluster."""
+    minutes: int = 30
+    """Run time of a training job on a cluster."""
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """Return a registered algorithm."""
+    algorithm: Algorithm = registry.load("teachers", name)
+    return algorithm

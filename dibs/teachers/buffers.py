@@ -1,18 +1,19 @@
 """State buffers kept while a teacher trains (paper, section 4.1): high quality, low quality, replay.
 
-High-quality states come from rollouts that satisfy the edge's reach-avoid task, low-quality ones from those
-that do not, early exploration and randomised resets among them; the replay buffer takes both. Each buffer
-keeps a uniform sample of all it was offered, in bounded memory.
+High-quality states come from rollouts that satisfy the edge's reach-avoid task. Low-quality states come from those
+that do not, including early exploration and randomized resets. The replay buffer takes both. Each buffer keeps a
+uniform sample of all that it was offered, in bounded memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dibs.envs import Array
-from dibs.teachers.rollouts import Bools, Outcome, Rows
+from dibs.simulation import Bools, Rows
 
 KINDS = ("high", "low", "replay")
 
@@ -24,54 +25,63 @@ class Reservoir:
     capacity: int
     dim: int
     rng: np.random.Generator
-    seen: int = 0
+    offered: int = 0
     states: Array = field(init=False)
 
     def __post_init__(self) -> None:
         self.states = np.zeros((self.capacity, self.dim), dtype=np.float32)
 
     def __len__(self) -> int:
-        return min(self.seen, self.capacity)
+        return min(self.offered, self.capacity)
 
     def add(self, states: Array) -> None:
         """Offer states (n, dim)."""
-        free = max(self.capacity - self.seen, 0)
+        free = max(self.capacity - self.offered, 0)
         first, rest = states[:free], states[free:]
-        self.states[self.seen : self.seen + len(first)] = first
-        self.seen += len(first)
+        self.states[self.offered : self.offered + len(first)] = first
+        self.offered += len(first)
         if len(rest):
-            ranks = self.seen + 1 + np.arange(len(rest))
+            ranks = self.offered + 1 + np.arange(len(rest))
             slots = (self.rng.random(len(rest)) * ranks).astype(np.int64)
             keep = slots < self.capacity
             self.states[slots[keep]] = rest[keep]
-            self.seen += len(rest)
+            self.offered += len(rest)
 
     def view(self) -> Array:
-        """The states held now (n, dim)."""
+        """Return the states held now (n, dim)."""
         return self.states[: len(self)]
 
 
 class StateBuffers:
     """The three buffers of every edge of one teacher."""
 
-    def __init__(self, edges: int, dim: int, rng: np.random.Generator, capacity: int = 10_000) -> None:
-        self.edges = [{kind: Reservoir(capacity, dim, rng) for kind in KINDS} for _ in range(edges)]
+    def __init__(
+        self, edges: int, state_names: Sequence[str], rng: np.random.Generator, capacity: int = 10_000
+    ) -> None:
+        self.state_names = tuple(state_names)
+        self.edges = [{kind: Reservoir(capacity, len(self.state_names), rng) for kind in KINDS} for _ in range(edges)]
 
-    def add(self, rows: Rows, outcome: Outcome) -> None:
-        """Offer the recorded episodes of an outcome; `rows` gives the edge of each of its tasks."""
-        assert outcome.states is not None and outcome.lengths is not None and outcome.satisfied is not None
-        times = np.arange(outcome.states.shape[0])[:, None]
-        for task, edge in enumerate(rows):
-            valid = times < outcome.lengths[task]  # (time, rollouts)
-            self.add_episodes(int(edge), outcome.states[:, task], valid, outcome.satisfied[task])
+    def add(self, edges: Rows, states: Array, lengths: Rows, satisfied: Bools) -> None:
+        """Offer states (time, tasks, rollouts, dim), of which the first `lengths` (tasks, rollouts) count.
+
+        `edges` gives the edge of each task, `satisfied` (tasks, rollouts) the rollouts that succeeded.
+        """
+        times = np.arange(len(states))[:, None]
+        for task, edge in enumerate(edges):
+            self.add_episodes(int(edge), states[:, task], times < lengths[task], satisfied[task])
 
     def add_episodes(self, edge: int, states: Array, valid: Bools, satisfied: Bools) -> None:
-        """Offer episodes (time, rollouts, dim) of one edge."""
+        """Offer the valid (time, rollouts) states (time, rollouts, dim) of one edge."""
         buffers = self.edges[edge]
         buffers["high"].add(states[valid & satisfied])
         buffers["low"].add(states[valid & ~satisfied])
         buffers["replay"].add(states[valid])
 
-    def ready(self, rows: Rows, least: int = 256) -> bool:
-        """Whether every given edge has seen states of both qualities."""
-        return all(len(self.edges[int(e)][kind]) >= least for e in set(map(int, rows)) for kind in ("high", "low"))
+    def ready(self, edges: Rows, least: int = 256) -> bool:
+        """Return whether all given edges have states of both qualities."""
+        return all(len(self.edges[int(e)][kind]) >= least for e in set(map(int, edges)) for kind in ("high", "low"))
+
+    def sample(self, edges: Rows, kind: str, count: int, rng: np.random.Generator) -> Array:
+        """Draw states (rows, count, dim) with replacement; `edges` gives the edge of each row."""
+        views = {int(e): self.edges[int(e)][kind].view() for e in set(map(int, edges))}
+        return np.stack([views[int(e)][rng.integers(len(views[int(e)]), size=count)] for e in edges])

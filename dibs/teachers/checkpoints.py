@@ -1,9 +1,9 @@
-"""Finished teachers kept beside the declared outputs, so that a broken chain resumes where it broke.
+"""Copies of finished teachers, so that a chain that was interrupted continues where it stopped.
 
-On a cluster the teachers of a chain run as one job, and when one of them fails, Snakemake deletes the outputs of
-all. (Its `--keep-incomplete` would leave them, but also records outdated files of a job that never started as
-up to date.) So `dibs teacher --resume` keeps a hard link of what it made, under a key of everything that decides
-the bytes, and takes it from there, if every byte is still the same, instead of training again.
+On a cluster the teachers of a chain run as one job. If one of them fails, Snakemake deletes the outputs of all. (Its
+`--keep-incomplete` would keep them, but it also records outdated files of a job that never started as up to date.) So
+`dibs teacher --resume` keeps a hard link of what it made, under a key of everything that determines the bytes. The
+next attempt takes the copy, if every byte is still the same, instead of training again.
 
     results/teachers/…/seed0/.checkpoints/{index}-{key}/    the teacher's files and manifest.json with their hashes
 """
@@ -16,30 +16,28 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from dibs import paths
 from dibs.errors import DibsError
 from dibs.files import atomic, read_json, write_json
-from dibs.provenance import digest
+from dibs.provenance import Origin, digest
 
 FOLDER = ".checkpoints"
 MANIFEST = "manifest.json"
 LIBRARIES = ("numpy", "scipy", "torch", "stable-baselines3", "sb3-contrib", "gymnasium", "pyarrow", "safetensors")
 
 
-def checkpoint_key(provenance: Mapping[str, Any], gap: int, index: int, seed: int, previous: Path | None) -> str:
-    """Digest of all that a teacher's bytes depend on: settings, family, code, libraries, the previous teacher."""
+def checkpoint_key(origin: Origin, previous: Path | None) -> str:
+    """Return a digest of all that a teacher's bytes depend on: origin, previous teacher's bytes, libraries."""
     before = None if previous is None else _hash(previous)
     libraries = {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
-    return digest({**provenance, "run": [gap, index, seed], "previous": before, "libraries": libraries})
+    return digest({"id": origin.id, "previous": before, "libraries": libraries})
 
 
 def keep(output: Path, key: str) -> None:
-    """Keep a teacher's files; those kept of it under another key go."""
+    """Keep a copy of a teacher's files; copies under other keys are deleted."""
     folder = _folder(output, key)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -54,12 +52,12 @@ def keep(output: Path, key: str) -> None:
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
-        # The teacher itself is safe; only a later failure in its chain would cost more.
+        # The teacher itself is complete. Only a later failure in its chain would cost more.
         print(f"{output}: could not be kept for a later attempt ({error})", file=sys.stderr)
 
 
 def restore(output: Path, key: str) -> bool:
-    """Bring back a teacher kept under the key; False if there is none that can be trusted."""
+    """Restore the copy under a key; False if there is none that can be trusted."""
     folder = _folder(output, key)
     if not folder.is_dir():
         return False
@@ -81,7 +79,7 @@ def restore(output: Path, key: str) -> bool:
 
 
 def _files(output: Path) -> list[Path]:
-    """A teacher's files, the weights last: whoever sees these finds the others."""
+    """Return a teacher's files, the weights last: where these are, the others are complete."""
     return [paths.buffers(output), paths.metrics(output), paths.timing(output), output]
 
 

@@ -10,29 +10,28 @@ import numpy as np
 
 from dibs import paths
 from dibs.errors import DibsError
-from dibs.files import damaged, read_json, read_table, read_tensors, write_json, write_table, write_tensors
+from dibs.files import (
+    damaged,
+    read_json,
+    read_metadata,
+    read_table,
+    read_tensors,
+    write_json,
+    write_table,
+    write_tensors,
+)
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
+from dibs.provenance import Origin, check_kind
 from dibs.teachers.buffers import KINDS, StateBuffers
 from dibs.teachers.train import Teacher
 
 
-def save_teacher(
-    path: Path, teacher: Teacher, buffers: StateBuffers, provenance: dict[str, Any], seconds: float
-) -> None:
-    """Write the buffers, metrics and timing, then the weights: whoever sees these finds the others."""
+def save_teacher(path: Path, teacher: Teacher, buffers: StateBuffers, origin: Origin, seconds: float) -> None:
+    """Write the buffers, metrics and timing, then the weights: where these are, the others are complete."""
     import pyarrow as pa
 
-    identity = {
-        "kind": "teacher",
-        "family": teacher.family,
-        "gap": teacher.gap,
-        "index": teacher.index,
-        "seed": teacher.seed,
-        "edges": list(teacher.edges),
-        **provenance,
-    }
-    state_names = provenance["states"]
+    identity = {**origin.metadata(), "edges": list(teacher.edges), "states": list(buffers.state_names)}
     parts = [(name, kind, buffers.edges[e][kind].view()) for e, name in enumerate(teacher.edges) for kind in KINDS]
     states = np.concatenate([view for _, _, view in parts])
     counts = [len(view) for _, _, view in parts]
@@ -40,7 +39,7 @@ def save_teacher(
         "edge": pa.array(np.repeat([name for name, _, _ in parts], counts)).dictionary_encode(),
         "buffer": pa.array(np.repeat([kind for _, kind, _ in parts], counts)).dictionary_encode(),
     }
-    columns |= {name: pa.array(states[:, d]) for d, name in enumerate(state_names)}
+    columns |= {name: pa.array(states[:, d]) for d, name in enumerate(buffers.state_names)}
     write_table(paths.buffers(path), pa.table(columns), identity)
     write_json(paths.metrics(path), {**identity, "metrics": teacher.metrics})
     write_json(paths.timing(path), {"seconds": seconds})
@@ -59,8 +58,7 @@ def save_teacher(
 def load_teacher(path: str | Path) -> Teacher:
     """Read a teacher and its metrics."""
     tensors, meta = read_tensors(path)
-    if meta.get("kind") != "teacher":
-        raise DibsError(f"{path}: expected a teacher, found a file of kind {meta.get('kind')!r}")
+    check_kind(path, meta, "teacher")
     network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
     expected = {
         "actor": (len(meta["edges"]), network.size),
@@ -72,26 +70,29 @@ def load_teacher(path: str | Path) -> Teacher:
         if name not in tensors or tensors[name].shape != shape:
             found = tensors[name].shape if name in tensors else "nothing"
             raise damaged(path, f"{name}: expected shape {shape}, found {found}")
-    metrics = read_json(paths.metrics(Path(path)))["metrics"]
     return Teacher(
-        meta["family"],
-        meta["gap"],
-        meta["index"],
-        meta["seed"],
-        tuple(meta["edges"]),
-        network,
-        Scaling(tensors["scaling_center"], tensors["scaling_half"]),
-        tensors["actor"],
-        tensors["head"],
-        metrics,
-        meta["settings"],
+        family=meta["family"],
+        split=meta["split"],
+        index=meta["index"],
+        seed=meta["seed"],
+        edges=tuple(meta["edges"]),
+        network=network,
+        scaling=Scaling(tensors["scaling_center"], tensors["scaling_half"]),
+        actor=tensors["actor"],
+        head=tensors["head"],
+        metrics=read_json(paths.metrics(Path(path)))["metrics"],
+        settings=meta["settings"],
+        id=meta["id"],
     )
 
 
 def load_replay(path: str | Path, edges: tuple[str, ...]) -> list[np.ndarray]:
-    """The replay buffer (n, dim) of every edge, from the file beside a teacher."""
+    """Read the replay buffer (n, dim) of every edge, from the file next to a teacher."""
     file = paths.buffers(Path(path))
     table, meta = read_table(file)
+    check_kind(file, meta, "teacher")
+    if meta["id"] != read_metadata(path)["id"]:
+        raise DibsError(f"{file}: was not written together with {path}; make the teacher again")
     states = np.stack([table[name].to_numpy() for name in meta["states"]], axis=1)
     edge, kind = (np.asarray(table[c].combine_chunks().dictionary_decode()) for c in ("edge", "buffer"))
     return [states[(edge == name) & (kind == "replay")] for name in edges]

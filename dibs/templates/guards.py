@@ -1,14 +1,14 @@
 """Which path of the reach-avoid graph an index takes: decided from training indices only (paper, section 3.2).
 
-Where a specification has a choice, the teachers of the training indices have shown how well each edge can be
-done there. A path is as good as its edges' successes multiplied; equally good paths are told apart by their
-teachers' returns. Between training indices both are interpolated linearly, beyond the last one they stay as
-they were: nothing about an unseen index is used but its number.
+If a specification has a choice, the teachers of the training indices have shown how well each edge can be done there.
+A path is as good as the product of its edges' successes. Equally good paths are ordered by their teachers' returns.
+Between training indices both are interpolated linearly, and beyond the last one they stay constant: nothing about an
+unseen index is used but its number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,22 +27,19 @@ class EdgeRecord:
     returns: tuple[float, ...]
 
     def at(self, index: int) -> tuple[float, float]:
-        """Success and return, interpolated at an index."""
-        return (
-            float(np.interp(index, self.indices, self.success)),
-            float(np.interp(index, self.indices, self.returns)),
-        )
+        """Return success and return, interpolated at an index."""
+        success, returns = (float(np.interp(index, self.indices, y)) for y in (self.success, self.returns))
+        return success, returns
 
 
 def choose_path(graph: Graph, records: Mapping[str, EdgeRecord], index: int) -> tuple[str, ...]:
-    """Names of the edges to take at `index`."""
+    """Return the names of the edges to take at `index`."""
     options = [tuple(edge.name for edge in path) for path in graph.paths()]
     if len(options) == 1:
         return options[0]
-    return max(options, key=lambda path: _merit(path, records, index))
 
+    def merit(path: tuple[str, ...]) -> tuple[float, float]:
+        success, returns = zip(*(records[name].at(index) for name in path), strict=True)
+        return min(float(np.prod(success)), GOOD), sum(returns)
 
-def _merit(path: Sequence[str], records: Mapping[str, EdgeRecord], index: int) -> tuple[float, float]:
-    scores = [records[name].at(index) for name in path]
-    success = float(np.prod([s for s, _ in scores]))
-    return min(success, GOOD), sum(r for _, r in scores)
+    return max(options, key=merit)

@@ -1,7 +1,7 @@
 """The policy-evolution polynomial π_{i+1} = Σ_r κ_r ⊙ π_i^r and its unrolling (paper, section 3.2, appendix D).
 
 κ is an array (degree + 1, *batch, size): its row r multiplies the r-th elementwise power of the parameters.
-A template of degree 0 has only the additive row, and means π_{i+1} = π_i + κ_0.
+A template of degree 0 has only the additive row: π_{i+1} = π_i + κ_0.
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from dibs.envs import Array
 
 
 def identity(degree: int, shape: tuple[int, ...]) -> Array:
-    """The κ that leaves every policy as it is."""
+    """Return the κ that leaves every policy unchanged."""
     kappa = np.zeros((degree + 1, *shape))
-    if degree >= 1:
-        kappa[1] = 1.0
+    kappa[1:2] = 1.0  # degree 0 has no such row
     return kappa
 
 
+def unit_scale(degree: int, base: Array, steps: int) -> Array:
+    """Return the scale (degree + 1, edges, 1) of coordinates z, where κ = identity + z / scale.
+
+    A unit of z moves the policy `steps` from the base (edges, size) by about a unit.
+    """
+    size = np.maximum(np.abs(base).max(axis=-1, keepdims=True), 1.0)
+    return max(steps, 1) * np.stack([size**power for power in range(degree + 1)])
+
+
 def apply(kappa: Array, theta: Array) -> Array:
-    """One step of the recursion, by Horner's rule."""
+    """Take one step of the recursion, by Horner's rule."""
     if len(kappa) == 1:
         return theta + kappa[0]
     value = kappa[-1]
@@ -32,7 +40,7 @@ def apply(kappa: Array, theta: Array) -> Array:
 
 
 def slope(kappa: Array, theta: Array) -> Array:
-    """dπ_{i+1}/dπ_i, elementwise."""
+    """Return dπ_{i+1}/dπ_i, elementwise."""
     degree = len(kappa) - 1
     if degree == 0:
         return np.ones_like(theta)
@@ -43,17 +51,12 @@ def slope(kappa: Array, theta: Array) -> Array:
 
 
 def unroll(kappa: Array, theta: Array, steps: int) -> Array:
-    """All policies (steps + 1, *batch, size) from `theta` on: UnrollPolicy(κ, π, Δ, m) for Δ = 0 … steps."""
+    """Return all policies (steps + 1, *batch, size) from `theta` on: UnrollPolicy(κ, π, Δ, m) for Δ = 0 … steps."""
     return travel([kappa], [0] * steps, theta)
 
 
-def unroll_gradient(kappa: Array, policies: Array, gradients: Array) -> Array:
-    """Gradient of a loss with respect to κ, from its gradients (steps + 1, *batch, size) at every policy."""
-    return travel_gradient([kappa], [0] * (len(policies) - 1), policies, gradients)[0]
-
-
 def travel(kappas: Sequence[Array], steps: Sequence[int], theta: Array) -> Array:
-    """All policies (steps + 1, *batch, size) from `theta` on, step i being one of `kappas[steps[i]]`."""
+    """Return all policies (steps + 1, *batch, size) from `theta` on, where step i is one of `kappas[steps[i]]`."""
     policies = np.empty((len(steps) + 1, *theta.shape), dtype=np.result_type(*kappas, theta))
     policies[0] = theta
     for i, which in enumerate(steps):
@@ -62,7 +65,7 @@ def travel(kappas: Sequence[Array], steps: Sequence[int], theta: Array) -> Array
 
 
 def travel_gradient(kappas: Sequence[Array], steps: Sequence[int], policies: Array, gradients: Array) -> list[Array]:
-    """Gradients of a loss with respect to each of `kappas`, from its gradients at every policy of `travel`."""
+    """Return the gradients of a loss with respect to each of `kappas`, given those at every policy of `travel`."""
     carried = np.array(gradients[1:], dtype=np.float64)  # row i: the loss's total gradient at policy i + 1
     for i in range(len(carried) - 2, -1, -1):
         carried[i] += carried[i + 1] * slope(kappas[steps[i + 1]], policies[i + 1])
@@ -79,10 +82,10 @@ def travel_gradient(kappas: Sequence[Array], steps: Sequence[int], policies: Arr
 
 
 def leap(kappa: Array, steps: int) -> tuple[Array, Callable[[Array], Array]]:
-    """Of degree 1: the κ whose one step is `steps` steps of the given κ, and the way back for its gradient.
+    """Return the κ of degree 1 whose single step equals `steps` of the given κ, and what maps its gradient back.
 
-    Between training indices that lie `steps` apart, a linear template can leap: the policies in between, which no
-    data sees, need not be held. One step is itself, for any degree.
+    Between training indices that are `steps` apart, a linear template can leap over the policies in between, for
+    which there is no data. A single step is κ itself, for any degree.
     """
     if steps == 1:
         return kappa, lambda gradient: gradient

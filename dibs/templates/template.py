@@ -1,217 +1,249 @@
-"""A fitted template: κ, the base policies it starts from, and the guard; on disk as safetensors.
+"""Templates: what gives every index of a family its policy.
 
-`policy(index)` unrolls the actors of any index, seen or not, from nothing but this file.
+`PolicyEvolution` is what all classes of templates have in common, `evolution_of` reads any of them, and `compose`
+turns it into policies of given tasks. `Template` is the paper's class: one polynomial κ per edge, unrolled from a
+base policy. `gather` collects the datasets it is fitted to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dibs.datasets.store import load_dataset
 from dibs.envs import Array
 from dibs.errors import DibsError
-from dibs.families import Family
-from dibs.files import damaged, read_tensors, write_tensors
+from dibs.families import Tasks
+from dibs.files import damaged
+from dibs.methods import Model, Training
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
+from dibs.provenance import check_input
+from dibs.registry import resolve
+from dibs.simulation import Rows
+from dibs.simulation.composed import Composed, network_paths
 from dibs.spectrl import Graph
+from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher
-from dibs.templates.fit import Fit, FitSettings, Supervision
+from dibs.templates.fit import FitSettings, Supervision
 from dibs.templates.guards import EdgeRecord, choose_path
 from dibs.templates.polynomial import unroll
 
 RUNAWAY = 1e6  # parameters this large mean that a template does not extend to an index
+CLASSES = {"polynomial": "dibs.templates.template:Template", "branched": "dibs.templates.branched:Branched"}
+"""Classes of templates, by `metadata["class"]` of their models."""
+
+
+class PolicyEvolution(Protocol):
+    """A policy-evolution function Ω with its parameters (paper, section 3.1): it returns the policy of any index.
+
+    A class of templates implements this and a class method `from_model(model, where)`, and is listed in `CLASSES`.
+    Evaluation, files and drawings need nothing else.
+    """
+
+    @property
+    def train(self) -> tuple[int, ...]:
+        """The training indices."""
+
+    @property
+    def edges(self) -> tuple[str, ...]: ...
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def scaling(self) -> Scaling: ...
+
+    def actors(self, indices: Sequence[int]) -> dict[int, Array]:
+        """Return the actors (edges, size) of every given index, trained or not."""
+
+    def path(self, graph: Graph, index: int) -> tuple[str, ...]:
+        """Return the names of the edges to follow at an index; nothing but its number is known of an unseen one."""
+
+    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
+        """Return what its file contains."""
+
+
+def evolution_of(model: Model, where: str) -> PolicyEvolution:
+    """Read a template of any class; errors name `where` it is from, such as a file."""
+    kind = model.metadata.get("class")
+    if kind not in CLASSES:
+        raise DibsError(f"{where}: expected a template of class {' or '.join(CLASSES)}, found {kind!r}")
+    template: PolicyEvolution = resolve(CLASSES[kind]).from_model(model, where)
+    return template
+
+
+def check_fits(template: PolicyEvolution, tasks: Tasks) -> None:
+    """Refuse tasks with edges, observations or actions that the template does not know."""
+    missing = [name for name in tasks.edge_names if name not in template.edges]
+    shape = tasks.environment.observation_dim, tasks.environment.action_dim
+    if missing or (template.network.inputs, template.network.outputs) != shape:
+        raise DibsError(
+            f"a template with edges {', '.join(template.edges)}, {template.network.inputs} inputs and "
+            f"{template.network.outputs} outputs does not fit {tasks.name} with edges {', '.join(tasks.edge_names)}, "
+            f"{shape[0]} inputs and {shape[1]} outputs; fit it again"
+        )
+
+
+def template_policy(model: Model, tasks: Tasks) -> Composed:
+    """Return the policies of the given tasks, unrolled from a model of any class."""
+    return compose(evolution_of(model, f"the model of {tasks.name}"), tasks)
+
+
+def compose(template: PolicyEvolution, tasks: Tasks) -> Composed:
+    """Return the policies of the given tasks, each along the path that the guard takes at its index."""
+    check_fits(template, tasks)
+    actors = template.actors(tasks.indices)
+    paths = [template.path(tasks.graph, index) for index in tasks.indices]
+    stacked = np.stack([actors[index] for index in tasks.indices])
+    return network_paths(template.network, template.scaling, template.edges, stacked, paths)
+
+
+# --- one polynomial per edge -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """One polynomial per edge of a family."""
+    """One polynomial per edge."""
 
-    method: str
-    family: str
-    gap: int
-    seed: int
     train: tuple[int, ...]
     edges: tuple[str, ...]
     network: Network
     scaling: Scaling
     kappa: Array  # (degree + 1, edges, size)
     base: Array  # (edges, size)
-    base_index: npt.NDArray[Any]  # (edges,)
-    records: dict[str, EdgeRecord]
+    base_index: Rows  # (edges,)
+    records: Mapping[str, EdgeRecord]
 
-    def actors(self, indices: list[int]) -> dict[int, Array]:
-        """Actors (edges, size) of every given index, unrolled from the base."""
-        for index in indices:
-            if index < 0:
-                raise DibsError(f"index {index}: a template unrolls to indices ≥ 0")
-        length = max(indices, default=0)
+    def actors(self, indices: Sequence[int]) -> dict[int, Array]:
+        """Return the actors (edges, size) of every given index, unrolled from the base."""
+        if min(indices, default=0) < 0:
+            raise DibsError(f"index {min(indices)}: a template unrolls to indices ≥ 0")
         with np.errstate(over="ignore", invalid="ignore"):
-            policies = unroll(self.kappa, self.base.astype(np.float64), length)
-        edges = np.arange(len(self.edges))
-        chosen = {}
-        for index in indices:
-            # An edge whose teachers start later has no policy before: its first one stands in.
-            ahead = np.maximum(index - self.base_index, 0)
-            # A polynomial may run away beyond its last training index; what is left is a policy that fails.
-            actors = np.nan_to_num(policies[ahead, edges], nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY)
-            chosen[index] = actors.astype(np.float32)
-        return chosen
-
-    def check(self, family: Family) -> None:
-        """Refuse a family whose edges are not those that the template was fitted to."""
-        edges = tuple(edge.name for edge in family.edges)
-        if (self.family, self.edges) != (family.name, edges):
-            raise DibsError(
-                f"template of {self.family} with edges {', '.join(self.edges)}: does not fit {family.name} with edges "
-                f"{', '.join(edges)}; fit it again"
-            )
+            policies = unroll(self.kappa, self.base.astype(np.float64), max(indices, default=0))
+        # A polynomial may run away beyond its last training index. What is left is a policy that fails.
+        policies = np.nan_to_num(policies, nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY).astype(np.float32)
+        # Before the first teacher of an edge there is no policy: the first one is used.
+        ahead = {index: np.maximum(index - self.base_index, 0) for index in indices}
+        return {index: policies[steps, np.arange(len(self.edges))] for index, steps in ahead.items()}
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
-        """The path that the guard takes at `index`."""
+        """Return the path that the guard takes at an index."""
         return choose_path(graph, self.records, index)
 
+    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
+        """Return what its file contains."""
+        tensors = {"kappa": self.kappa, "base": self.base, "base_index": self.base_index.astype(np.int64)}
+        scaling = {"scaling_center": self.scaling.center, "scaling_half": self.scaling.half}
+        metadata: dict[str, Any] = {"class": "polynomial", "train": list(self.train), "edges": list(self.edges)}
+        records = {name: asdict(record) for name, record in self.records.items()}
+        metadata |= {"network": asdict(self.network), "records": records}
+        return Model({**tensors, **scaling}, metadata, steps, metrics)
 
-def gather(
-    teachers: list[Teacher], dataset_files: list[Path], settings: FitSettings
-) -> tuple[Supervision, dict[str, EdgeRecord]]:
-    """Stack the datasets of all training indices; missing edges stay out of the loss."""
-    edges, first = teachers[0].edges, teachers[0]
-    indices = np.array([t.index for t in teachers])
-    loaded = [load_dataset(path, settings.samples) for path in dataset_files]
-    for path, teacher, (_, meta) in zip(dataset_files, teachers, loaded, strict=True):
-        keys = ("family", "gap", "index", "seed")
-        found, wanted = {k: meta[k] for k in keys}, {k: getattr(teacher, k) for k in keys}
-        if found != wanted:
-            raise DibsError(f"{path}: expected the dataset of {wanted}, found that of {found}; build it again")
-        kin = teacher.edges == edges and teacher.network == first.network
-        if not kin or not np.array_equal(teacher.scaling.half, first.scaling.half):
+    @classmethod
+    def from_model(cls, model: Model, where: str) -> Template:
+        """Read a template; errors name `where` it is from, such as a file."""
+        meta = model_metadata(model, "polynomial", where)
+        network, edges = Network(**meta["network"]), len(meta["edges"])
+        policy, scale = (edges, network.size), (edges, network.inputs)
+        shapes = {
+            "kappa": policy,
+            "base": policy,
+            "base_index": (edges,),
+            "scaling_center": scale,
+            "scaling_half": scale,
+        }
+        for name, shape in shapes.items():
+            if name not in model.tensors:
+                raise damaged(where, f"no tensor {name}")
+            found = model.tensors[name].shape
+            if found[1 if name == "kappa" else 0 :] != shape:  # κ has a row for each power
+                raise damaged(where, f"{name}: expected {shape}, found {found}")
+        kappa, base, base_index, *scaling = (model.tensors[name] for name in shapes)
+        records = {
+            name: EdgeRecord(**{key: tuple(values) for key, values in record.items()})
+            for name, record in meta["records"].items()
+        }
+        train, names = tuple(meta["train"]), tuple(meta["edges"])
+        return cls(train, names, network, Scaling(*scaling), kappa, base, base_index, records)
+
+
+def model_metadata(model: Model, kind: str, where: str) -> Mapping[str, Any]:
+    """Return the metadata of a template's model; refuse one of another class."""
+    if model.metadata.get("class") != kind:
+        raise DibsError(f"{where}: expected a {kind} template, found class {model.metadata.get('class')!r}")
+    return model.metadata
+
+
+# --- what it is fitted to --------------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """What one training index contributes: its teacher and the dataset made from it."""
+
+    teacher: Teacher
+    teacher_file: Path
+    dataset_file: Path
+
+
+def load_sources(training: Training) -> list[Source]:
+    """Read the teachers of all training indices."""
+    pairs = zip(training.teachers, training.datasets, strict=True)
+    sources = [Source(load_teacher(teacher), Path(teacher), Path(dataset)) for teacher, dataset in pairs]
+    if tuple(s.teacher.index for s in sources) != training.tasks.indices:
+        raise DibsError(
+            f"expected teachers of the training indices {list(training.tasks.indices)} of {training.tasks.name}, "
+            f"found those of {[s.teacher.index for s in sources]}"
+        )
+    first = sources[0].teacher
+    for one, file, _ in sources:
+        same = one.edges == training.tasks.edge_names and one.network == first.network
+        same &= all(np.array_equal(getattr(one.scaling, n), getattr(first.scaling, n)) for n in ("center", "half"))
+        if not same:
             raise DibsError(
-                f"teachers of {teacher.family}: those of index {teacher.index} and {first.index} have different edges, "
-                "networks or scalings; train them all with the same family description"
+                f"{file} and {sources[0].teacher_file}: these teachers have different edges, networks or scalings; "
+                f"train all of them on the same description of {training.tasks.name}"
             )
-    present = np.array([[name in data for data, _ in loaded] for name in edges])
-    rows = min((len(s) for data, _ in loaded for s, _ in data.values()), default=0)
-    for e, name in enumerate(edges):
-        if not present[e].any():
+    return sources
+
+
+def gather(tasks: Tasks, sources: Sequence[Source], settings: FitSettings) -> Supervision:
+    """Stack the datasets of the given training indices; edges that a dataset lacks stay out of the loss."""
+    teachers = [source.teacher for source in sources]
+    edges, network, scaling = teachers[0].edges, teachers[0].network, teachers[0].scaling
+    indices = np.array([teacher.index for teacher in teachers])
+    loaded = []
+    for source in sources:
+        data, metadata = load_dataset(source.dataset_file, settings.samples)
+        check_input(source.dataset_file, metadata, {str(source.teacher_file): source.teacher.id}, "`dibs dataset`")
+        loaded.append(data)
+    present = np.array([[name in data for data in loaded] for name in edges])
+    for name, teachers_able in zip(edges, present.tolist(), strict=True):
+        if not any(teachers_able):
             raise DibsError(f"edge {name}: no teacher of any training index succeeded on it; there is nothing to fit")
-    dim, m = first.network.inputs, first.network.outputs
-    states = np.zeros((len(edges), len(indices), rows, dim), dtype=np.float32)
-    actions = np.zeros((len(edges), len(indices), rows, m), dtype=np.float32)
-    for n, (data, _) in enumerate(loaded):
-        for name, (s, a) in data.items():
+    rows = min((len(states) for data in loaded for states, _ in data.values()), default=0)
+    states = np.zeros((len(edges), len(indices), rows, network.inputs), dtype=np.float32)
+    actions = np.zeros((len(edges), len(indices), rows, network.outputs), dtype=np.float32)
+    for n, data in enumerate(loaded):
+        for name, (visited, labels) in data.items():
             e = edges.index(name)
-            states[e, n] = (s[:rows] - first.scaling.center[e]) / first.scaling.half[e]
-            actions[e, n] = a[:rows]
+            states[e, n] = (tasks.environment.observe(visited[:rows]) - scaling.center[e]) / scaling.half[e]
+            actions[e, n] = labels[:rows]
     starts = present.argmax(axis=1)
     base = np.stack([teachers[starts[e]].actor[e] for e in range(len(edges))])
-    return (
-        Supervision(indices, states, actions, present, base, indices[starts]),
-        edge_records(teachers),
-    )
+    return Supervision(indices, states, actions, present, base, indices[starts])
 
 
-def edge_records(teachers: list[Teacher]) -> dict[str, EdgeRecord]:
-    """Teachers' success and return per edge over the training indices."""
-    return {
-        name: EdgeRecord(
-            tuple(t.index for t in teachers),
-            tuple(float(t.metrics["edges"][name]["success"]) for t in teachers),
-            tuple(float(t.metrics["edges"][name]["return"]) for t in teachers),
-        )
-        for name in teachers[0].edges
-    }
-
-
-def assemble(
-    method: str, teachers: list[Teacher], data: Supervision, records: dict[str, EdgeRecord], fit: Fit
-) -> Template:
-    """Join a fit with what it started from."""
-    first = teachers[0]
-    return Template(
-        method,
-        first.family,
-        teachers[-1].gap,
-        first.seed,
-        tuple(t.index for t in teachers),
-        first.edges,
-        first.network,
-        first.scaling,
-        fit.kappa,
-        data.base,
-        data.base_index,
-        records,
-    )
-
-
-def contents(template: Template) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Tensors and metadata of a template's file."""
-    tensors: dict[str, np.ndarray] = {
-        "kappa": template.kappa,
-        "base": template.base,
-        "base_index": template.base_index.astype(np.int64),
-        "scaling_center": template.scaling.center,
-        "scaling_half": template.scaling.half,
-    }
-    return tensors, {
-        "kind": "template",
-        "method": template.method,
-        "family": template.family,
-        "gap": template.gap,
-        "seed": template.seed,
-        "train": list(template.train),
-        "edges": list(template.edges),
-        "network": asdict(template.network),
-        "records": {name: asdict(record) for name, record in template.records.items()},
-    }
-
-
-def save_template(path: Path, template: Template, provenance: dict[str, Any]) -> None:
-    """Write a template."""
-    tensors, metadata = contents(template)
-    write_tensors(path, tensors, {**metadata, **provenance})
-
-
-def load_template(path: str | Path) -> Template:
-    """Read a template."""
-    return parse_template(path, *read_tensors(path))
-
-
-def parse_template(path: str | Path, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> Template:
-    """A template from the contents of its file, which errors name."""
-    if meta.get("kind") != "template":
-        raise DibsError(f"{path}: expected a template, found a file of kind {meta.get('kind')!r}")
-    network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
-    shape = (len(meta["edges"]), network.size)
-    for name in ("kappa", "base", "base_index", "scaling_center", "scaling_half"):
-        if name not in tensors:
-            raise damaged(path, f"no tensor {name}")
-    if tensors["base"].shape != shape or tensors["kappa"].shape[1:] != shape:
-        raise damaged(path, f"expected {shape} parameters, found {tensors['base'].shape}, {tensors['kappa'].shape}")
-    return Template(
-        meta["method"],
-        meta["family"],
-        meta["gap"],
-        meta["seed"],
-        tuple(meta["train"]),
-        tuple(meta["edges"]),
-        network,
-        Scaling(tensors["scaling_center"], tensors["scaling_half"]),
-        tensors["kappa"],
-        tensors["base"],
-        tensors["base_index"],
-        parse_records(meta["records"]),
-    )
-
-
-def parse_records(told: dict[str, Any]) -> dict[str, EdgeRecord]:
-    """Records by edge, from the metadata of a file."""
-    return {
-        name: EdgeRecord(*(tuple(record[k]) for k in ("indices", "success", "returns")))
-        for name, record in told.items()
-    }
+def assemble(teachers: Sequence[Teacher], data: Supervision, kappa: Array) -> Template:
+    """Join a fitted κ with what it starts from and how the teachers did, for the guard."""
+    first, train = teachers[0], tuple(teacher.index for teacher in teachers)
+    records = {}
+    for name in first.edges:
+        measured = [teacher.metrics["edges"][name] for teacher in teachers]
+        success, returns = (tuple(float(m[key]) for m in measured) for key in ("success", "return"))
+        records[name] = EdgeRecord(train, success, returns)
+    return Template(train, first.edges, first.network, first.scaling, kappa, data.base, data.base_index, records)

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dibs.baselines import maml
-from dibs.baselines.ppo_core import Episodes, Watch, advantages, collect, standardise
-from dibs.baselines.registry import Run, Trained
-from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.baselines.flat import FlatView
+from dibs.baselines.ppo_core import (
+    Episodes,
+    advantages,
+    collect,
+    discounted,
+    gaussian_noise,
+    log_probability,
+    meta_train,
+    standardize,
+)
 from dibs.families import Family
-from dibs.files import write_tensors
-from dibs.paths import Layout
+from dibs.methods import Model
 from dibs.policies.network import Network
+from dibs.simulation import SpecTask, Task, draw, rollout
 
-from .navigation import Navigation
+from .navigation import VIEW, Navigation
+from .small import SETTINGS, Small
 
 torch = pytest.importorskip("torch")
 
-SMALL = maml.Settings(steps=4000, hidden=(8,), rollouts=4, epochs=2, check_every=2, check_rollouts=5)
+SMALL: maml.Settings = SETTINGS["maml"]
 
 
 # --- gradients -------------------------------------------------------------------------------------------
 
 
 def some_batch(network: Network, theta: np.ndarray, tasks: int, rng: np.random.Generator) -> maml.Batch:
-    observations = rng.standard_normal((tasks, 12, network.inputs))
+    inputs = rng.standard_normal((tasks, 12, network.inputs))
     actions = rng.standard_normal((tasks, 12, network.outputs))
-    mean = network.forward(theta[: network.size], observations.copy())
-    sampled = maml.log_probability(mean, theta[network.size :], actions, np.exp)
+    mean = network.forward(theta[: network.size], inputs.copy())
+    sampled = log_probability(mean, theta[network.size :], actions)
     weight = (rng.random((tasks, 12)) < 0.8).astype(float)
-    arrays = (observations, actions, rng.standard_normal((tasks, 12)), weight, sampled)
+    arrays = (inputs, actions, rng.standard_normal((tasks, 12)), weight, sampled)
     return maml.Batch(*(torch.from_numpy(np.asarray(a, dtype=np.float64)) for a in arrays))
 
 
@@ -88,7 +97,7 @@ def test_the_gradient_is_of_second_order(problem: Any) -> None:
     network, theta, before, after, s = problem
     s = replace(s, before=0.0)
     found = torch.func.grad(lambda x: maml.meta_loss(network, x, before, after, s))(theta)
-    own = maml.adapt_all(network, theta, before, s.inner_step)
+    own = maml.adapt(network, theta, before, s.inner_step)
     still = replace(s, inner_step=0.0)
     first_order = torch.stack(
         [
@@ -105,12 +114,12 @@ def test_the_gradient_is_of_second_order(problem: Any) -> None:
 
 def test_adaptation_is_one_policy_gradient_step(problem: Any) -> None:
     network, theta, before, _, s = problem
-    own = maml.adapt_all(network, theta, before, s.inner_step)
+    own = maml.adapt(network, theta, before, s.inner_step)
     for t in range(3):
         b = maml.Batch(*(x[t] for x in before))
         start = theta.clone().requires_grad_()
-        log_probability = maml.log_ratio(network, start, b) + b.sampled
-        loss = -(b.weight * log_probability * b.advantages).sum() / b.weight.sum()
+        probability = maml.log_ratio(network, start, b) + b.sampled  # as a logarithm
+        loss = -(b.weight * probability * b.advantages).sum() / b.weight.sum()
         (slope,) = torch.autograd.grad(loss, start)
         assert torch.allclose(own[t], theta - s.inner_step * slope, atol=1e-10)
 
@@ -121,8 +130,8 @@ def test_adaptation_is_one_policy_gradient_step(problem: Any) -> None:
 def episodes(rewards: np.ndarray, alive: np.ndarray, ended: np.ndarray) -> Episodes:
     """One task, one rollout."""
     column = [np.asarray(x, dtype=np.float32)[:, None, None] for x in (rewards, alive, ended)]
-    seen = np.zeros((len(rewards) + 1, 1, 1, 1), dtype=np.float32)
-    return Episodes(seen, seen[:-1], *column, success=np.zeros((1, 1), dtype=bool))
+    inputs = np.zeros((len(rewards) + 1, 1, 1, 1), dtype=np.float32)
+    return Episodes(inputs, inputs[:-1], *column)
 
 
 @pytest.mark.parametrize("cut_off", [True, False])
@@ -146,93 +155,132 @@ def test_nothing_counts_after_the_end() -> None:
     assert found == pytest.approx([3.0 - 7.0, 2.0 - 7.0, 0.0, 0.0])
 
 
-def test_standardise_heeds_the_weight() -> None:
+def test_standardize_uses_the_weight() -> None:
     rng = np.random.default_rng(0)
     values, weight = rng.random((6, 2, 5)), (rng.random((6, 2, 5)) < 0.7).astype(float)
-    found = standardise(values, weight, axes=(0, 2))
+    found = standardize(values, weight, axes=(0, 2))
     for t in range(2):
         kept = found[:, t][weight[:, t] > 0]
         assert (kept.mean(), kept.std()) == pytest.approx((0.0, 1.0), abs=1e-6)
         assert not found[:, t][weight[:, t] == 0].any()
 
 
-def test_watch_keeps_the_best_and_stops_when_converged() -> None:
-    watch = Watch(rate=0.99, patience=2)
+class Planned:
+    """A learner whose success is planned; its parameter counts iterations."""
 
-    def report(rate: float, value: float) -> bool:
-        success = np.arange(100)[None] < 100 * rate
-        return watch.report(0, [success], {"theta": np.array([value])})
+    def __init__(self, rates: list[float]) -> None:
+        self.rates, self.parameters = rates, {"theta": np.zeros(1)}
 
-    assert not report(0.95, 1.0)
-    assert not report(0.5, 2.0)
-    assert watch.tensors["theta"] == 1.0
-    assert not report(1.0, 3.0)
-    assert report(1.0, 4.0)
-    assert watch.tensors["theta"] == 4.0
+    def iterate(self, task: SpecTask) -> int:
+        self.parameters["theta"] += 1.0
+        return 10
+
+    def check(self, task: SpecTask) -> tuple[list[np.ndarray], int]:
+        return [np.arange(100)[None] < 100 * self.rates[int(self.parameters["theta"][0]) - 1]], 1
+
+
+@pytest.mark.parametrize(
+    ("rates", "best", "converged"),
+    [([0.95, 0.5, 1.0, 1.0, 1.0], 4, True), ([0.95, 0.5, 1.0, 0.98, 0.98], 3, False), ([0.5, 0.95, 0.1], 2, False)],
+)
+def test_training_keeps_the_best_and_stops_when_converged(
+    small: Small, rates: list[float], best: int, converged: bool
+) -> None:
+    settings = replace(SMALL, steps=11 * len(rates), check_every=1, converged=0.99, patience=2)
+    messages: list[str] = []
+    training = replace(small.training(), progress=messages.append)
+    model = meta_train(training, settings, "planned", lambda *_: Planned(rates))
+    assert model.tensors["theta"].tolist() == [best] and model.metrics["best"]["rate"] == rates[best - 1]
+    assert model.metrics["converged"] is converged and not model.metrics["diverged"]
+    assert len(messages) == len(model.metrics["curve"]) == model.metrics["iterations"] == len(rates) - converged
+    assert model.steps == 11 * model.metrics["iterations"] == model.metrics["curve"][-1]["steps"]
+
+
+def test_discounted_sums_are_those_of_a_loop() -> None:
+    rewards = np.random.default_rng(0).normal(size=(6, 2, 3))
+    found = discounted(rewards, 0.9)
+    for t in range(6):
+        np.testing.assert_allclose(found[t], sum(0.9 ** (t - s) * rewards[s] for s in range(t + 1)))
+
+
+def test_collected_episodes_are_what_was_done_and_met(tiny: Family) -> None:
+    """Replay the recorded actions with the task itself, step by step."""
+    task = SpecTask(tiny.tasks([0, 3]))
+    view = FlatView.of_tasks(tiny.tasks([0, 4]), observe_stage=True)
+    network, rng = Network(view.size, (8,), 2), np.random.default_rng(0)
+    theta = maml.initial(network, 0.5, rng)
+    theta[network.size - 2 : network.size] = [2.0, 0.7]
+    draws = draw(task, 6, rng)
+    policy = maml.acting(network, theta, view, np.random.default_rng(1))
+    found = collect(task, policy, view, draws)
+    noise = gaussian_noise(np.random.default_rng(1), theta[network.size :])
+    states, progress = draws.starts, task.begin(draws.starts)
+    for t in range(len(found.rewards)):
+        inputs = view.inputs(states, progress.stage)
+        assert np.array_equal(found.inputs[t], inputs)
+        assert np.array_equal(found.actions[t], noise(network.forward(theta[: network.size], inputs)))
+        states = task.environment.step(states, found.actions[t], draws.noise[t])
+        after = task.advance(progress, states)
+        assert np.array_equal(found.rewards[t], task.reward(progress, after, t))
+        assert np.array_equal(found.alive[t], progress.alive)
+        assert np.array_equal(found.ended[t], progress.alive & ~after.alive)
+        progress = after
+    assert np.array_equal(found.inputs[-1], view.inputs(states, progress.stage))
+    assert found.steps == found.alive.sum() and found.ended.any()
 
 
 # --- on a family -----------------------------------------------------------------------------------------
 
 
-def run_of(family: Family, seed: int = 0) -> Run:
-    return Run(family, family.name, family.specification, 2, seed, Layout(Path("unused")))
-
-
-def saved(trained: Trained, path: Path) -> Path:
-    write_tensors(path, trained.tensors, trained.metadata)
-    return path
-
-
-@pytest.fixture(scope="module")
-def trained(tiny: Family) -> Trained:
-    return maml.train(run_of(tiny), SMALL)
-
-
-def test_the_same_seed_gives_the_same_bytes(tiny: Family, trained: Trained, tmp_path: Path) -> None:
-    first, again = saved(trained, tmp_path / "1"), saved(maml.train(run_of(tiny), SMALL), tmp_path / "2")
-    other = saved(maml.train(run_of(tiny, seed=1), SMALL), tmp_path / "3")
-    assert first.read_bytes() == again.read_bytes()
-    assert first.read_bytes() != other.read_bytes()
-
-
-def test_the_budget_is_kept_and_steps_are_counted(tiny: Family, trained: Trained) -> None:
+def test_the_budget_is_kept_and_steps_are_counted(tiny: Family, trained: Callable[[str], Model]) -> None:
     # One iteration and one check may begin before the budget is spent.
+    model = trained("maml")
     most = tiny.horizon * 2 * 3 * (2 * SMALL.rollouts + SMALL.rollouts + 2 * SMALL.check_rollouts)
-    assert trained.metrics["converged"] or SMALL.steps <= trained.steps <= SMALL.steps + most
-    assert trained.metrics["curve"][-1]["steps"] == trained.steps
+    assert model.metrics["converged"] or SMALL.steps <= model.steps <= SMALL.steps + most  # type: ignore[operator]
+    assert model.metrics["curve"][-1]["steps"] == model.steps
 
 
-@pytest.mark.parametrize("counter", [maml.count, maml.count_adapted])
-def test_an_index_is_measured_alike_in_any_company(
-    tiny: Family, trained: Trained, tmp_path: Path, counter: Any
-) -> None:
-    path = saved(trained, tmp_path / "maml.safetensors")
-    settings = EvaluationSettings(rollouts=50)
-    together = counter(tiny, tiny.specification, path, 0, [0, 1, 2, 3, 4, 7], settings)
-    apart = counter(tiny, tiny.specification, path, 0, [3], settings)
-    assert together[3] == apart[3]
-    assert list(together) == [0, 1, 2, 3, 4, 7]
+def test_each_index_is_adapted_to_on_its_own(tiny: Family, trained: Callable[[str], Model]) -> None:
+    model = trained("maml")
+    together = maml.adapted_policy(model, tiny.tasks([1, 3, 7]))
+    apart = maml.adapted_policy(model, tiny.tasks([3]))
+    assert isinstance(together, maml.FlatPolicy) and isinstance(apart, maml.FlatPolicy)
+    assert np.array_equal(together.theta[1], apart.theta[0])
+    zero_shot = maml.policy(model, tiny.tasks([3]))
+    assert isinstance(zero_shot, maml.FlatPolicy)
+    assert not np.array_equal(zero_shot.theta, apart.theta[0])
 
 
-def test_saved_parameters_are_the_trained_ones(trained: Trained, tmp_path: Path) -> None:
-    network, theta, settings, diverged = maml._load(saved(trained, tmp_path / "maml.safetensors"))
-    assert theta.tobytes() == trained.tensors["theta"].tobytes()
-    assert (settings, diverged) == (SMALL, False)
-    assert theta.size == network.size + network.outputs
+def test_parameters_are_those_of_the_network_and_of_the_exploration(trained: Callable[[str], Model]) -> None:
+    model = trained("maml")
+    network = Network(len(model.tensors["center"]) + 1, SMALL.hidden, 2, SMALL.activation)
+    assert model.tensors["theta"].shape == (network.size + network.outputs,)
+    assert not model.metadata["diverged"] and model.metadata["seed"] == 0
 
 
-def test_divergence_is_told_and_solves_nothing(tiny: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def explode(learner: maml.Learner, task: Any) -> Any:
-        met, _, _ = maml.explore(learner.network, learner.theta, task, learner.settings, learner.rng)
+def test_divergence_is_recorded_and_solves_nothing(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(learner: maml.Learner, task: Task) -> int:
         learner.theta[0] = np.nan
-        return met, met
+        return 1
 
     monkeypatch.setattr(maml.Learner, "iterate", explode)
-    result = maml.train(run_of(tiny), SMALL)
-    assert result.metrics["diverged"] and result.metadata["diverged"]
-    path = saved(result, tmp_path / "maml.safetensors")
-    for counter in (maml.count, maml.count_adapted):
-        assert counter(tiny, tiny.specification, path, 0, [0, 1], EvaluationSettings(rollouts=5)) == {0: 0, 1: 0}
+    model = small.train("maml")
+    assert model.metrics["diverged"] and model.metadata["diverged"]
+    assert np.isfinite(model.tensors["theta"]).all()
+
+
+def test_few_of_many_tasks_are_drawn_each_time(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[tuple[int, ...]] = []
+    iterate = maml.Learner.iterate
+
+    def listen(learner: maml.Learner, task: SpecTask) -> int:
+        met.append(task.indices)
+        return iterate(learner, task)
+
+    monkeypatch.setattr(maml.Learner, "iterate", listen)
+    maml.train(small.training(), replace(SMALL, tasks=2))
+    assert {len(indices) for indices in met} == {2} and {i for indices in met for i in indices} == {0, 2, 4}
+    assert all(list(indices) == sorted(indices) for indices in met)
 
 
 # --- where its own literature says it must succeed -------------------------------------------------------
@@ -246,14 +294,15 @@ def goals(rng: np.random.Generator, count: int) -> np.ndarray:
 def test_one_step_of_adaptation_finds_unseen_goals() -> None:
     settings = maml.Settings(before=0.0, inner_step=0.1, gamma=0.99, rollouts=20, epochs=5)
     rng = np.random.default_rng(0)
-    learner = maml.Learner(Navigation(goals(rng, 20)), settings, rng)
+    learner = maml.Learner(Navigation(goals(rng, 20)), VIEW, settings, rng)
     for _ in range(60):
         learner.iterate(Navigation(goals(rng, 20)))
     unseen = Navigation(goals(np.random.default_rng(9), 40))
-    _, _, own = maml.explore(learner.network, learner.theta, unseen, settings, rng)
+    _, _, own = learner.explore(unseen)
+    draws = draw(unseen, 1, rng)
     before, after = (
-        collect(unseen, maml.Acting(learner.network, theta), unseen.draw(1, rng), lambda mean: mean).returns.mean()
-        for theta in (learner.theta, dict(enumerate(own)))
+        rollout(unseen, maml.acting(learner.network, theta, VIEW), draws).returns.mean()
+        for theta in (learner.theta, own)
     )
     print(f"mean return before adaptation {before:.2f}, after {after:.2f}")
     assert after > 0.75 * before  # returns are negative: at least a quarter of the way is saved

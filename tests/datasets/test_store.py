@@ -1,4 +1,4 @@
-"""Datasets on disk: the schema, who can read them, bounded memory, damage."""
+"""Datasets on disk: the schema, other readers, bounded memory, damage."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dibs.datasets.build import Block
+from dibs.datasets.build import Block, DatasetSettings, build
 from dibs.datasets.store import load_dataset, read_acceptance, save_dataset
 from dibs.errors import DibsError
-from dibs.teachers.store import load_teacher
+from dibs.files import write_table
+from dibs.provenance import Origin
+from dibs.teachers.store import load_replay
+
+ORIGIN = Origin(
+    "dataset", {"family": "tiny", "split": "gap2", "index": 2, "seed": 0}, "t", "s", {"datasets": 1}, ("teacher's id",)
+)
 
 
-@pytest.fixture(scope="module")
-def teacher(pipeline):
-    return load_teacher(pipeline.places.teacher("tiny", 2, 2, 0))
-
-
-@pytest.fixture
-def dataset(pipeline) -> Path:
-    return pipeline.places.dataset("tiny", 2, 2, 0)
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory, tasks, split, teacher, teacher_file) -> Path:
+    path = tmp_path_factory.mktemp("dataset") / "2.parquet"
+    blocks = build(tasks, split, teacher, load_replay(teacher_file, teacher.edges), DatasetSettings(size=300))
+    save_dataset(path, teacher, ("x", "y"), ("v", "theta"), blocks, ORIGIN)
+    return path
 
 
 def block(edge: int, n: int, first: int = 0) -> Block:
@@ -38,7 +42,7 @@ def block(edge: int, n: int, first: int = 0) -> Block:
 
 
 def save(path: Path, teacher, *blocks: Block) -> dict[str, int]:
-    return save_dataset(path, teacher, ("x", "y"), ("v", "theta"), iter(blocks), {"code_digest": "c"})
+    return save_dataset(path, teacher, ("x", "y"), ("v", "theta"), iter(blocks), ORIGIN)
 
 
 # --- schema ----------------------------------------------------------------------------------------------
@@ -50,8 +54,9 @@ def test_the_schema_is_the_documented_one(dataset):
     assert {str(schema.field(n).type) for n in ("x", "y", "action_v", "action_theta", "p_conf")} == {"float"}
     assert all(pa.types.is_dictionary(schema.field(n).type) for n in ("edge", "source"))
     meta = json.loads(schema.metadata[b"dibs"])
-    assert {"config_digest", "code_digest", "family_digest", "version"} <= meta.keys()
-    expected = {"kind": "dataset", "family": "tiny", "gap": 2, "index": 2, "seed": 0, "edges": ["start>a", "a>b"]}
+    assert meta["id"] == ORIGIN.id and {"format", "tasks", "settings_digest", "versions", "libraries"} <= meta.keys()
+    expected = {"kind": "dataset", "family": "tiny", "split": "gap2", "index": 2, "seed": 0}
+    expected |= {"edges": ["start>a", "a>b"], "inputs": ["teacher's id"]}
     assert {key: meta[key] for key in expected} == expected
     assert (meta["states"], meta["actions"]) == (["x", "y"], ["action_v", "action_theta"])
 
@@ -147,7 +152,7 @@ def test_a_missing_column_is_named(tmp_path, dataset):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("field", ["states", "actions"])
-def test_a_number_that_is_not_finite_is_told(tmp_path, teacher, bad, field):
+def test_a_number_that_is_not_finite_is_an_error(tmp_path, teacher, bad, field):
     broken = block(0, 5)
     getattr(broken, field)[3, 1] = bad
     save(tmp_path / "d.parquet", teacher, broken)
@@ -155,9 +160,14 @@ def test_a_number_that_is_not_finite_is_told(tmp_path, teacher, bad, field):
         load_dataset(tmp_path / "d.parquet")
 
 
-def test_other_parquet_files_are_not_datasets(tmp_path, pipeline):
-    with pytest.raises(DibsError, match="expected a dataset, found a file of kind 'evaluation'"):
-        load_dataset(pipeline.places.evaluation("dibs", "tiny", 2, 0))
+def test_other_parquet_files_are_not_datasets(tmp_path):
+    table = pa.table({"index": [0]})
+    write_table(tmp_path / "e.parquet", table, Origin("evaluation", {"method": "dibs"}, "", "", {}).metadata())
+    with pytest.raises(DibsError, match=r"e\.parquet: expected kind 'dataset', found 'evaluation'"):
+        load_dataset(tmp_path / "e.parquet")
+    write_table(tmp_path / "old.parquet", table, {"kind": "dataset", "gap": 2})
+    with pytest.raises(DibsError, match=r"old\.parquet: was written by dibs 0\.1"):
+        load_dataset(tmp_path / "old.parquet")
     pd.DataFrame({"x": [1.0]}).to_parquet(tmp_path / "other.parquet")
     with pytest.raises(DibsError, match=r"other\.parquet: damaged or not what it should be"):
         load_dataset(tmp_path / "other.parquet")
@@ -169,7 +179,7 @@ def test_a_stage_that_fails_half_way_leaves_nothing(tmp_path, teacher):
         raise DibsError("the filter rejects everything")
 
     with pytest.raises(DibsError, match="rejects everything"):
-        save_dataset(tmp_path / "d.parquet", teacher, ("x", "y"), ("v", "theta"), blocks(), {})
+        save_dataset(tmp_path / "d.parquet", teacher, ("x", "y"), ("v", "theta"), blocks(), ORIGIN)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -184,8 +194,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from dibs.datasets.build import DatasetSettings, build
-from dibs.datasets.store import load_dataset, read_acceptance, save_dataset
+from dibs.datasets.store import load_dataset, save_dataset
 from dibs.families import get_family
+from dibs.provenance import Origin
 from dibs.teachers.store import load_replay, load_teacher
 
 family_file, teacher_file, output = sys.argv[1:]
@@ -196,8 +207,8 @@ replay = load_replay(teacher_file, teacher.edges)
 tracemalloc.start()
 for size in (200_000, 1_000_000):
     tracemalloc.reset_peak()
-    blocks = build(family, teacher, replay, DatasetSettings(size=size))
-    rows = save_dataset(Path(output), teacher, ("x", "y"), ("v", "theta"), blocks, {})
+    blocks = build(family.tasks([0, 2, 4]), family.split("gap2"), teacher, replay, DatasetSettings(size=size))
+    rows = save_dataset(Path(output), teacher, ("x", "y"), ("v", "theta"), blocks, Origin("dataset", {}, "", "", {}))
     data, _ = load_dataset(output, 20_000)
     assert rows == {"start>a": size, "a>b": 0} and len(data["start>a"][0]) == 20_000
     # Most bytes held at once: by Python and numpy, and (since the beginning) by Arrow.
@@ -206,11 +217,11 @@ for size in (200_000, 1_000_000):
 
 
 @pytest.mark.slow
-def test_a_million_rows_take_no_more_memory_than_a_fifth_of_them(pipeline, tmp_path):
+def test_a_million_rows_take_no_more_memory_than_a_fifth_of_them(tiny_description, teacher_file, tmp_path):
     """Rows are written and read in blocks: 22 MB of numbers more, but nothing in memory."""
-    teacher = pipeline.places.teacher("tiny", 2, 2, 0)
+    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_description()))  # JSON is YAML
     done = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(pipeline.file), str(teacher), str(tmp_path / "d.parquet")],
+        [sys.executable, "-c", GROWTH, str(tmp_path / "tiny.yaml"), str(teacher_file), str(tmp_path / "d.parquet")],
         capture_output=True,
         text=True,
         check=False,
@@ -220,8 +231,8 @@ def test_a_million_rows_take_no_more_memory_than_a_fifth_of_them(pipeline, tmp_p
     assert np.all(large < small + 3.0), f"peaks in MB: {small}, then {large}"
 
 
-def test_the_file_says_which_share_of_candidates_it_kept(tmp_path, teacher):
+def test_the_file_has_the_share_of_candidates_it_kept(tmp_path, teacher):
     path = tmp_path / "d.parquet"
     save(path, teacher, replace(block(0, 3), acceptance=0.9), replace(block(0, 4), acceptance=0.6), block(1, 2))
     assert read_acceptance(path) == {"start>a": 0.6, "a>b": 1.0}
-    assert load_dataset(path)[1]["code_digest"] == "c"
+    assert load_dataset(path)[1]["id"] == ORIGIN.id

@@ -1,4 +1,4 @@
-"""The dynamics against scalar re-implementations that share no code with them, and their contract."""
+"""Environments against scalar re-implementations that share no code with them, and their contract."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,12 +14,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dibs.envs import ENVIRONMENTS, Car2D, DroneAttitude, Dynamics, Reacher, SimpleDrone
-from dibs.envs.base import check_array, sample_noise, truncated_normal
+from dibs import registry
+from dibs.envs import (
+    Car2D,
+    DroneAttitude,
+    Environment,
+    Reacher,
+    SimpleDrone,
+    check_array,
+    sample_noise,
+    truncated_normal,
+)
 from dibs.errors import DibsError
 
 Vector = Sequence[float]
-KINDS = sorted(ENVIRONMENTS)
+CLASSES: dict[str, type[Environment]] = {kind.name: kind for kind in (Car2D, DroneAttitude, Reacher, SimpleDrone)}
+KINDS = sorted(CLASSES)
+
+
+def environment_of(kind: str) -> Environment:
+    return CLASSES[kind]()
 
 
 def clip(x: float, low: float, high: float) -> float:
@@ -92,68 +107,122 @@ SCALAR: dict[str, Callable[..., list[float]]] = {
 def examples(kind: str, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """States, actions (some beyond their range) and noise, in double precision."""
     rng = np.random.default_rng(seed)
-    dynamics = ENVIRONMENTS[kind]()
-    dim, m = len(dynamics.state_names), len(dynamics.action_names)
-    low, high = (np.clip(bound, -30, 30) for bound in dynamics.bounds)
+    environment = environment_of(kind)
+    dim, m = len(environment.state_names), len(environment.action_names)
+    low, high = (np.clip(bound, -30, 30) for bound in environment.bounds)
     states: np.ndarray = rng.uniform(low, high, (n, dim))
-    if isinstance(dynamics, Reacher):
-        states = dynamics.reachable(states)
+    if isinstance(environment, Reacher):
+        states = environment.project(states)
     return states, rng.uniform(-1.3, 1.3, (n, m)), sample_noise(rng, (n, dim), np.float64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_step_is_what_the_docstring_says(kind: str) -> None:
-    dynamics = ENVIRONMENTS[kind]()
+    environment = environment_of(kind)
     states, actions, noise = examples(kind, 400)
-    moved = dynamics.step(states, actions, noise)
-    expected = [SCALAR[kind](dynamics, *row) for row in zip(states, actions, noise, strict=True)]
+    moved = environment.step(states, actions, noise)
+    expected = [SCALAR[kind](environment, *row) for row in zip(states, actions, noise, strict=True)]
     np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_constants_are_used(kind: str) -> None:
-    other: dict[str, Dynamics] = {"Car2D": Car2D(2.0, 0.3), "SimpleDrone": SimpleDrone(2.0, 0.3)}
+    other: dict[str, Environment] = {"Car2D": Car2D(2.0, 0.3), "SimpleDrone": SimpleDrone(2.0, 0.3)}
     other |= {"DroneAttitude": DroneAttitude(2.0, 0.4, 0.3, 0.2, 0.1), "Reacher": Reacher(3.0, 0.1, 0.2, 1.0)}
-    dynamics = other[kind]
+    environment = other[kind]
     states, actions, noise = examples(kind, 50)
-    if isinstance(dynamics, Reacher):
-        states = dynamics.reachable(states)
-    expected = [SCALAR[kind](dynamics, *row) for row in zip(states, actions, noise, strict=True)]
-    np.testing.assert_allclose(dynamics.step(states, actions, noise), expected, rtol=0, atol=1e-7)
+    if isinstance(environment, Reacher):
+        states = environment.project(states)
+    expected = [SCALAR[kind](environment, *row) for row in zip(states, actions, noise, strict=True)]
+    np.testing.assert_allclose(environment.step(states, actions, noise), expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_contract(kind: str) -> None:
     """Single precision stays single, the arguments are left alone, and states stay within the bounds."""
-    dynamics = ENVIRONMENTS[kind]()
-    assert isinstance(dynamics, Dynamics)
+    environment = environment_of(kind)
+    assert isinstance(environment, Environment)
     arrays = [array.astype(np.float32) for array in examples(kind, 5000)]
     before = [array.copy() for array in arrays]
-    moved = dynamics.step(*arrays)
+    moved = environment.step(*arrays)
     assert moved.dtype == np.float32
     for array, copy in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, copy)
         assert not np.shares_memory(array, moved)
-    low, high = (np.asarray(bound, dtype=np.float32) for bound in dynamics.bounds)
+    low, high = (np.asarray(bound, dtype=np.float32) for bound in environment.bounds)
     assert ((moved >= low) & (moved <= high)).all()
-    assert len(dynamics.noise_scale) == len(low) == len(high) == len(dynamics.state_names)
+    assert len(environment.noise_scale) == len(low) == len(high) == len(environment.state_names)
     np.testing.assert_array_equal(
-        dynamics.step(arrays[0], np.clip(arrays[1], -1, 1), arrays[2]), moved, "actions are clipped"
+        environment.step(arrays[0], np.clip(arrays[1], -1, 1), arrays[2]), moved, "actions are clipped"
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(shape=st.lists(st.integers(1, 5), max_size=3).map(tuple), seed=st.integers(0, 99))
 def test_batch_shape_does_not_matter(kind: str, shape: tuple[int, ...], seed: int) -> None:
-    dynamics = ENVIRONMENTS[kind]()
+    environment = environment_of(kind)
     n = math.prod(shape)
     flat = [array.astype(np.float32) for array in examples(kind, n, seed)]
     shaped = [array.reshape(*shape, array.shape[-1]) for array in flat]
-    moved = dynamics.step(*shaped)
+    moved = environment.step(*shaped)
     assert moved.shape == shaped[0].shape
-    np.testing.assert_array_equal(moved.reshape(flat[0].shape), dynamics.step(*flat))
-    one_by_one = np.stack([dynamics.step(*(array[i] for array in flat)) for i in range(n)])
+    np.testing.assert_array_equal(moved.reshape(flat[0].shape), environment.step(*flat))
+    one_by_one = np.stack([environment.step(*(array[i] for array in flat)) for i in range(n)])
     np.testing.assert_allclose(moved.reshape(flat[0].shape), one_by_one, rtol=0, atol=4e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_projection_keeps_states_that_exist(kind: str) -> None:
+    environment = environment_of(kind)
+    moved = environment.step(*(array.astype(np.float32) for array in examples(kind, 2000)))
+    projected = environment.project(moved)
+    assert projected.dtype == np.float32
+    np.testing.assert_allclose(projected, moved, rtol=0, atol=2e-6)
+    far = environment.project(np.full((3, len(environment.state_names)), 1e3))
+    low, high = (np.asarray(bound) for bound in environment.bounds)
+    assert ((far >= low) & (far <= high)).all()
+    np.testing.assert_allclose(environment.project(far), far, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_periods(kind: str) -> None:
+    """A state and the same state one period further lead to the same state."""
+    environment = environment_of(kind)
+    periods = np.array(environment.periods)
+    assert periods.shape == (len(environment.state_names),)
+    states, actions, noise = examples(kind, 200)
+    moved, turned = environment.step(states, actions, noise), environment.step(states + periods, actions, noise)
+    np.testing.assert_allclose(turned, moved, rtol=0, atol=1e-9)
+    assert (periods > 0).tolist() == [name == "psi" for name in environment.state_names]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_registered(kind: str) -> None:
+    assert registry.load("environments", kind) is CLASSES[kind]
+
+
+def test_defaults_of_the_interface() -> None:
+    """Names, noise and a step are enough."""
+
+    @dataclass(frozen=True)
+    class Boat(Environment):
+        name = "Boat"
+        state_names = ("x", "y", "heading")
+        action_names = ("rudder",)
+
+        @property
+        def noise_scale(self) -> tuple[float, ...]:
+            return (0.0, 0.0, 0.0)
+
+        def step(self, states: np.ndarray, actions: np.ndarray, noise: np.ndarray) -> np.ndarray:
+            return states
+
+    boat, states = Boat(), np.array([[1.0, -2.0, 300.0]])
+    assert boat.observe(states) is states
+    np.testing.assert_array_equal(boat.project(states), states)
+    assert boat.bounds == ((-np.inf,) * 3, (np.inf,) * 3) and boat.periods == (0.0, 0.0, 0.0)
+    assert boat.skeleton(states) is None
+    assert (boat.observation_dim, boat.action_dim) == (3, 1)
 
 
 def test_yaw_wraps_and_pitch_stops() -> None:
@@ -186,6 +255,15 @@ def test_arm_kinematics_invert_each_other() -> None:
     assert theta2.min() >= 0.0 and theta2.max() <= math.pi
 
 
+def test_arm_skeleton_links_the_shoulder_to_the_end_effector() -> None:
+    d = Reacher(link=4.0)
+    positions = arm_positions(50) * 0.8
+    skeleton = d.skeleton(positions.reshape(5, 10, 2))
+    assert skeleton.shape == (5, 10, 3, 2) and not skeleton[..., 0, :].any()
+    np.testing.assert_allclose(np.linalg.norm(np.diff(skeleton, axis=-2), axis=-1), 4.0)
+    np.testing.assert_allclose(skeleton[..., -1, :].reshape(-1, 2), positions, atol=1e-9)
+
+
 def test_arm_turns_no_faster_than_its_rate() -> None:
     """Where neither the floor nor the reach interferes, the joints are where the rate allows them to be."""
     d = Reacher()
@@ -195,7 +273,7 @@ def test_arm_turns_no_faster_than_its_rate() -> None:
     before, after = np.stack(d.joints(positions)), np.stack(d.joints(moved))
     wanted = np.stack([(0.25 + 0.75 * actions[:, 0]) * math.pi, (0.5 + 0.5 * actions[:, 1]) * math.pi])
     turned = before + np.clip(wanted - before, -d.rate, d.rate)
-    free = np.abs(d.reachable(d.position(*turned)) - d.position(*turned)).max(axis=-1) == 0.0
+    free = np.abs(d.project(d.position(*turned)) - d.position(*turned)).max(axis=-1) == 0.0
     assert free.mean() > 0.5
     change = np.abs(after - before)[:, free]
     assert change.max() <= d.rate + 1e-9
@@ -236,11 +314,11 @@ def test_arm_reaches_any_command_in_time() -> None:
         ((2.0, 3.0), (2.0, 3.0)),
     ],
 )
-def test_arm_reachable(position: Vector, allowed: Vector) -> None:
+def test_arm_projects_to_what_it_can_reach(position: Vector, allowed: Vector) -> None:
     d = Reacher()
-    np.testing.assert_allclose(d.reachable(np.array(position)), allowed, atol=2e-5)
-    twice = d.reachable(d.reachable(np.array(position)))
-    np.testing.assert_allclose(twice, d.reachable(np.array(position)), atol=1e-9)
+    np.testing.assert_allclose(d.project(np.array(position)), allowed, atol=2e-5)
+    twice = d.project(d.project(np.array(position)))
+    np.testing.assert_allclose(twice, d.project(np.array(position)), atol=1e-9)
 
 
 # --- noise ------------------------------------------------------------------------------------------------
@@ -294,7 +372,7 @@ def test_check_array_accepts() -> None:
     assert check_array("x", [1, 2], 2).dtype == np.float64
 
 
-def test_importing_the_dynamics_is_light() -> None:
+def test_importing_the_environments_is_light() -> None:
     heavy = ("torch", "gymnasium", "pydantic", "scipy", "PIL")
     code = f"import sys, dibs.envs; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

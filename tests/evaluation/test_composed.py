@@ -4,35 +4,64 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import dibs.envs.gym
-from dibs.envs import sample_noise
-from dibs.evaluation.composed import Recorded, rollouts, satisfaction
-from dibs.evaluation.count import count_template
-from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.evaluation.policy import Policy, policy_at
-from dibs.families import get_benchmark, get_family, ground, load_family
+import dibs.gym.environments
+from dibs.envs import Array
+from dibs.evaluation.evaluate import count_satisfied
+from dibs.evaluation.policy import IndexPolicy, policy_at
+from dibs.families import Family, get_benchmark, get_family, load_family
+from dibs.methods import Training, get_method, load_model
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling, edge_scaling
-from dibs.seeding import stream
-from dibs.spectrl import graph, parse
-from dibs.templates.template import load_template
+from dibs.settings import parse_settings
+from dibs.simulation import SpecTask, evaluation_draws
+from dibs.simulation.composed import Recorded, network_paths, record
+from dibs.spectrl import parse, satisfied
+from dibs.spectrl.syntax import Spec
+from dibs.templates.template import compose, evolution_of
+
+NETWORK = Network(2, (8,), 2)
 
 
 def heading(v: float, turn: float) -> np.ndarray:
     """Parameters of a 1×8 actor whose actions are constant."""
-    theta = np.zeros(Network(2, (8,), 2).size, dtype=np.float32)
+    theta = np.zeros(NETWORK.size, dtype=np.float32)
     theta[-2:] = [np.arctanh(v), np.arctanh(turn)]
     return theta
 
 
-def one_episode(policy: Policy, start, noise, monkeypatch) -> tuple[np.ndarray, bool]:
-    """Step the Gymnasium environment with the policy; the noise (stages, horizon, dim) is handed in."""
+def rollouts(
+    family: Family,
+    scaling: Scaling,
+    actors: Mapping[int, Array],  # (edges, size) by index
+    paths: Mapping[int, tuple[str, ...]],
+    count: int,
+    seed: int,
+) -> dict[int, Recorded]:
+    """Roll out composed networks as an evaluation does."""
+    indices = list(actors)
+    task = SpecTask(family.tasks(indices))
+    names = [edge.name for edge in family.edges]
+    stacked = np.stack([actors[i] for i in indices])
+    composed = network_paths(NETWORK, scaling, names, stacked, [paths[i] for i in indices])
+    states, lengths = record(composed, task, evaluation_draws(task, count, seed))
+    return {index: Recorded(states[n], lengths[n]) for n, index in enumerate(indices)}
+
+
+def satisfaction(family: Family, spec: Spec, recorded: Mapping[int, Recorded]) -> dict[int, int]:
+    """Count the rollouts that satisfy the specification."""
+    return {i: int(satisfied(spec, family.boxes(i), r.states, r.lengths).sum()) for i, r in recorded.items()}
+
+
+def one_episode(policy: IndexPolicy, start, noise, monkeypatch) -> tuple[np.ndarray, bool]:
+    """Step the Gymnasium environment with the policy; the noise (stages, horizon, dim) is given."""
     pending: deque[np.ndarray] = deque()
-    monkeypatch.setattr(dibs.envs.gym, "sample_noise", lambda rng, shape: pending.popleft().reshape(shape))
+    monkeypatch.setattr(dibs.gym.environments, "sample_noise", lambda rng, shape: pending.popleft().reshape(shape))
     env = policy.make_env()
     state, info = env.reset(options={"state": start})
     policy.reset()
@@ -54,62 +83,55 @@ def one_episode(policy: Policy, start, noise, monkeypatch) -> tuple[np.ndarray, 
 @pytest.mark.parametrize("name, index", [("car2d-reach-k2", 3), ("car2d-reach-obs-k2", 30), ("car2d-choice-l1", 7)])
 def test_against_single_episodes_in_the_gymnasium_environment(name, index, monkeypatch):
     """The same policies, initial states and noise: the same states and the same verdicts."""
-    family, text = get_benchmark(name)
-    spec = parse(text)
-    path = tuple(edge.name for edge in graph(spec).paths()[-1])
+    benchmark = get_benchmark(name)
+    family, text = benchmark.family, benchmark.specification
+    tasks = family.tasks([index], text)
+    path = tuple(edge.name for edge in tasks.graph.paths()[-1])
     names = [edge.name for edge in family.edges]
-    network, scaling, count = Network(2, (8,), 2), edge_scaling(family), 25
+    scaling, count = edge_scaling(family.tasks([0, family.last_index])), 25
     rng = np.random.default_rng(5)
-    actors = 0.25 * network.initial(rng, (len(names),))
-    boxes, at = family.boxes(index), family.start.at(np.asarray(index))
+    actors = 0.25 * NETWORK.initial(rng, (len(names),))
+    boxes, at = family.boxes(index), tasks.start_center[0]
     for edge in path:  # head for the next target, more or less
         target = boxes[edge.partition(">")[2]].center
         turn = np.arctan2(*(target - at)[::-1]) / np.pi
         actors[names.index(edge), -2:] = [1.0, np.arctanh(turn)]
         at = target
-    recorded = rollouts(family, network, scaling, {index: actors}, {index: path}, count, seed=4)[index]
-    counted = satisfaction(family, spec, {index: recorded})[index]
+    task = SpecTask(tasks)
+    draws = evaluation_draws(task, count, 4)
+    states, lengths = record(network_paths(NETWORK, scaling, names, actors[None], [path]), task, draws)
+    counted = satisfaction(family, tasks.spec, {index: Recorded(states[0], lengths[0])})[index]
 
-    draws = stream("evaluation", family.name, index, 4)
-    uniforms = draws.random((count, 2), dtype=np.float32)
-    noise = sample_noise(draws, (len(path), family.horizon, count, 2))
-    starts = ground(family, [(index, path[0])]).initial(uniforms[None])[0]
+    noise = draws.noise[: len(path) * family.horizon, 0].reshape(len(path), family.horizon, count, 2)
     rows = [names.index(edge) for edge in path]
-    policy = Policy(family, text, index, path, network, scaling.take(np.array(rows)), actors[rows])
+    policy = IndexPolicy(family, text, index, path, NETWORK, scaling.take(np.array(rows)), actors[rows])
     verdicts = []
     for r in range(count):
-        states, verdict = one_episode(policy, starts[r], noise[:, :, r], monkeypatch)
+        alone, verdict = one_episode(policy, draws.starts[0, r], noise[:, :, r], monkeypatch)
         verdicts.append(verdict)
         # The environment ends an episode at its first unsafe state; the batch goes on, to no avail.
-        assert len(states) <= recorded.lengths[r]
-        np.testing.assert_allclose(recorded.states[r, : len(states)], states, atol=2e-4)
+        assert len(alone) <= lengths[0, r]
+        np.testing.assert_allclose(states[0, r, : len(alone)], alone, atol=2e-4)
         if verdict or "avoid" not in text:
-            assert len(states) == recorded.lengths[r]
+            assert len(alone) == lengths[0, r]
     assert counted == sum(verdicts)
     assert 0 < sum(verdicts) < count  # both verdicts were compared
 
 
 def test_a_fitted_template_against_single_episodes(pipeline, tiny, monkeypatch):
-    template = load_template(pipeline.places.template("dibs", "tiny", 2, 0))
+    file = pipeline.layout.model("dibs", "tiny", "gap2", 0)
+    model, _ = load_model(file)
+    template = evolution_of(model, str(file))
     for index in (1, 6):
-        policy = policy_at(template, tiny, tiny.specification, index)
-        recorded = rollouts(
-            tiny,
-            template.network,
-            template.scaling,
-            template.actors([index]),
-            {index: template.path(tiny.graph, index)},
-            20,
-            seed=0,
-        )[index]
-        draws = stream("evaluation", "tiny", index, 0)
-        uniforms = draws.random((20, 2), dtype=np.float32)
-        noise = sample_noise(draws, (2, 10, 20, 2))
-        starts = ground(tiny, [(index, "start>a")]).initial(uniforms[None])[0]
+        policy = policy_at(model, str(file), tiny, tiny.specification, index)
+        task = SpecTask(tiny.tasks([index]))
+        draws = evaluation_draws(task, 20, 0)
+        states, lengths = record(compose(template, task.grounded), task, draws)
+        noise = draws.noise[:, 0].reshape(2, 10, 20, 2)
         for r in range(20):
-            states, _ = one_episode(policy, starts[r], noise[:, :, r], monkeypatch)
-            assert len(states) == recorded.lengths[r]
-            np.testing.assert_allclose(recorded.states[r, : len(states)], states, atol=2e-4)
+            alone, _ = one_episode(policy, draws.starts[0, r], noise[:, :, r], monkeypatch)
+            assert len(alone) == lengths[0, r]
+            np.testing.assert_allclose(states[0, r, : len(alone)], alone, atol=2e-4)
 
 
 # --- what decides ----------------------------------------------------------------------------------------
@@ -143,7 +165,7 @@ def aside(**centers: list[float]) -> dict[str, dict]:
 def straight(family) -> Recorded:
     """Three rollouts at half a step per step along x, on both edges."""
     actors = {0: np.stack([heading(0.0, 0.0)] * len(family.edges))}
-    return rollouts(family, Network(2, (8,), 2), flat(2), actors, {0: ("start>a", "a>b")}, 3, seed=0)[0]
+    return rollouts(family, flat(2), actors, {0: ("start>a", "a>b")}, 3, seed=0)[0]
 
 
 def test_a_controller_that_arrives_through_the_wall_has_not_succeeded(walled):
@@ -213,11 +235,10 @@ def test_an_edge_has_its_own_horizon(walled, tiny_description):
 
 
 def test_indices_in_any_subset_or_order_give_the_same_counts(pipeline, tiny):
-    artefact = pipeline.places.template("dibs", "tiny", 2, 0)
-    settings = EvaluationSettings(rollouts=120)
+    model, _ = load_model(pipeline.layout.model("dibs", "tiny", "gap2", 0))
 
-    def counts(indices) -> dict[int, int]:
-        return count_template(tiny, tiny.specification, artefact, 0, list(indices), settings)
+    def counts(indices: Iterable[int]) -> dict[int, int]:
+        return count_satisfied(get_method("dibs"), model, tiny, tiny.specification, list(indices), 120, 0)
 
     every = counts(range(20))  # more than are rolled out together
     assert 0 < sum(every.values()) < 20 * 120
@@ -227,69 +248,88 @@ def test_indices_in_any_subset_or_order_give_the_same_counts(pipeline, tiny):
 
 def test_paths_of_different_length_do_not_disturb_each_other():
     family = get_family("car2d-reach")
-    network, scaling = Network(2, (8,), 2), edge_scaling(family)
+    scaling = edge_scaling(family.tasks([0, family.last_index]))
     rng = np.random.default_rng(1)
-    actors = {i: network.initial(rng, (5,)) for i in range(6)}
+    actors = {i: NETWORK.initial(rng, (5,)) for i in range(6)}
     full = [edge.name for edge in family.edges]
     paths = {i: tuple(full[: 1 + i % 3]) for i in actors}
-    together = rollouts(family, network, scaling, actors, paths, 30, seed=2)
+    together = rollouts(family, scaling, actors, paths, 30, seed=2)
     for i in actors:
-        alone = rollouts(family, network, scaling, {i: actors[i]}, {i: paths[i]}, 30, seed=2)[i]
+        alone = rollouts(family, scaling, {i: actors[i]}, {i: paths[i]}, 30, seed=2)[i]
         assert np.array_equal(alone.lengths, together[i].lengths)
         for r, length in enumerate(alone.lengths):
             assert np.array_equal(alone.states[r, :length], together[i].states[r, :length])
 
 
-def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(pipeline, tiny_description, monkeypatch):
-    """Watch who grounds what: training, datasets, both fits and the guard ask for training indices only."""
-    from dibs.datasets.build import DatasetSettings, build
-    from dibs.families.model import Moving
-    from dibs.policies.scaling import edge_scaling
-    from dibs.settings import parse_settings
-    from dibs.teachers.store import load_replay, load_teacher
-    from dibs.teachers.train import TeacherSettings, train_teacher
-    from dibs.templates.fit import FitSettings
-    from dibs.templates.select import fit_selected
-    from dibs.templates.template import assemble, gather
+QUICK = {
+    "dibs": {"max_steps": 20, "batch": 64},
+    "dibs-plus": {"max_steps": 20, "batch": 64},
+    "dibs-branched": {"max_steps": 20, "batch": 64},
+    "dibs-weights": {},
+    "genrl": {"steps": 3000, "directions": 4, "best": 2, "variant": "own"},
+    "bc": {"max_steps": 20, "batch": 64},
+    "ars": {"steps": 3000, "directions": 4, "best": 2, "restarts": 1},
+}
+
+
+def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
+    pipeline, tiny_description, monkeypatch, tmp_path: Path
+):
+    """Watch which indices are grounded: teachers, datasets and all fits ask for training indices only."""
+    from dibs import pipeline as stages
+    from dibs.datasets.build import DatasetSettings
+    from dibs.families.family import Moving
+    from dibs.pipeline import Unit
+    from dibs.teachers.train import TeacherSettings
 
     family = load_family(tiny_description())  # checking the description looks at every index; that is before
     asked: set[int] = set()
     plain = Moving.at
-    monkeypatch.setattr(
-        Moving, "at", lambda self, indices: asked.update(np.ravel(indices).tolist()) or plain(self, indices)
-    )
-    places, train = pipeline.places, (0, 2, 4)
-    teachers = [load_teacher(places.teacher("tiny", 2, i, 0)) for i in train]
-    short = parse_settings(
-        TeacherSettings,
-        {"rollouts": 20, "probes": 20, "options": {"iterations": 2, "restarts": 1}},
-    )
-    edge_scaling(family)
-    train_teacher(family, 2, 2, 0, teachers[0], short)
-    for index, teacher in zip(train, teachers, strict=True):
-        replay = load_replay(places.teacher("tiny", 2, index, 0), teacher.edges)
-        list(build(family, teacher, replay, DatasetSettings(size=50)))
-    data, records = gather(teachers, [places.dataset("tiny", 2, i, 0) for i in train], FitSettings())
-    quick = FitSettings(max_steps=20, batch=64)
-    fitted, _ = fit_selected(family, data, teachers[0].network, teachers[0].scaling, quick, np.random.default_rng(0))
-    template = assemble("dibs-plus", teachers, data, records, fitted)
-    for index in range(9):  # policies and paths of all indices, seen or not
+
+    def watched(self: Moving, indices: np.ndarray) -> np.ndarray:
+        asked.update(np.ravel(indices).tolist())
+        return plain(self, indices)
+
+    monkeypatch.setattr(Moving, "at", watched)
+    files, split = pipeline.layout, family.split("gap2")
+    teachers = [files.teacher("tiny", "gap2", i, 0) for i in split.indices]
+    datasets = [files.dataset("tiny", "gap2", i, 0) for i in split.indices]
+    short = parse_settings(TeacherSettings, {"rollouts": 20, "probes": 20, "options": {"iterations": 2, "restarts": 1}})
+    stages.make_teacher(family, split, 2, 0, short, tmp_path / "t.safetensors", teachers[0])
+    for index, teacher in zip(split.indices, teachers, strict=True):
+        stages.make_dataset(family, split, index, 0, DatasetSettings(size=50), teacher, tmp_path / f"{index}.parquet")
+    unit = Unit("tiny", family, family.specification, "tiny")
+    for name, quick in QUICK.items():
+        method = get_method(name)
+        settings = parse_settings(method.settings, {**method.defaults, **quick})
+        output = tmp_path / name / "model.safetensors"
+        given = [teachers, datasets] if "datasets" in method.needs else [teachers]
+        stages.make_model(method, unit, split, 0, settings, output, *given)
+    model, _ = load_model(tmp_path / "dibs-plus" / "model.safetensors")
+    template = evolution_of(model, "")
+    for index in range(9):  # policies and paths of all indices, trained or not
         template.actors([index])
         template.path(family.graph, index)
-    assert asked == set(train)
-    rollouts(family, template.network, template.scaling, template.actors([3]), {3: ("start>a",)}, 2, seed=0)
+    assert asked == set(split.indices)
+    count_satisfied(get_method("dibs-plus"), model, family, family.specification, [3], 2, 0)
     assert asked == {0, 2, 3, 4}  # the watch works: measuring index 3 is what asks for it
 
 
+def test_a_method_cannot_ask_for_an_unseen_index(tiny):
+    """What training is given has no other tasks."""
+    given = Training(tiny.tasks(tiny.split("gap2").indices), "tiny", tiny.split("gap2"), 0)
+    assert given.tasks.indices == (0, 2, 4)
+    assert not any(isinstance(getattr(given, name), Family) for name in given.__dataclass_fields__)
+
+
 def test_all_methods_meet_the_same_noise():
-    """Initial states depend on the family, the index and the seed, not on the policy or its neighbours."""
+    """Initial states depend on the family, the index and the seed, not on the policy or its neighbors."""
     family = get_family("car2d-reach")
-    network, scaling = Network(2, (8,), 2), edge_scaling(family)
+    scaling = edge_scaling(family.tasks([0, family.last_index]))
     starts = {}
     for seed, turn in itertools.product((0, 1), (0.1, 0.6)):
         actors = {i: np.stack([heading(0.5, turn)] * 5) for i in (2, 3)}
-        paths = {i: ("start>g1",) for i in actors}
-        recorded = rollouts(family, network, scaling, actors, paths, 10, seed)
+        recorded = rollouts(family, scaling, actors, {i: ("start>g1",) for i in actors}, 10, seed)
         starts[seed, turn] = {i: recorded[i].states[:, 0] - [0.5 * i, 0.0] for i in actors}
     assert np.array_equal(starts[0, 0.1][2], starts[0, 0.6][2])
     assert not np.allclose(starts[0, 0.1][2], starts[1, 0.1][2])

@@ -9,14 +9,28 @@ import pytest
 from scipy.stats import binomtest
 
 from dibs.errors import DibsError
-from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation, summarise
+from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation, summarize
+from dibs.families import Family, load_family
 from dibs.files import read_table
+from dibs.provenance import Origin, check_kind
 from dibs.settings import parse_settings
+
+ORIGIN = Origin("evaluation", {"method": "dibs", "seed": 1}, "tasks", "settings", {"evaluation": 1}, ("model",))
 
 
 def table(tmp_path, counts: dict[int, int], **settings):
-    role = roles(max(counts), (0, max(counts)), beyond=False)
-    return save_evaluation(tmp_path / "e.parquet", counts, role, EvaluationSettings(**settings), {"seed": 1})
+    role = dict.fromkeys(counts, "train")
+    return save_evaluation(tmp_path / "e.parquet", counts, role, EvaluationSettings(**settings), ORIGIN, {})
+
+
+@pytest.fixture
+def until(tiny_description):
+    """Make a family of a given length."""
+
+    def make(last: int) -> Family:
+        return load_family(tiny_description(last_index=last, gaps=[]))
+
+    return make
 
 
 @pytest.mark.parametrize("satisfied, succeeds", [(0, False), (899, False), (900, False), (901, True), (1000, True)])
@@ -47,28 +61,35 @@ def test_cells_whose_interval_straddles_delta_are_marked(tmp_path):
         assert marked == (lower <= 0.9 < upper)
 
 
-def test_roles():
-    assert roles(4, (0, 2, 4), beyond=False) == {0: "train", 1: "unseen", 2: "train", 3: "unseen", 4: "train"}
-    every = roles(4, (0, 4), beyond=True)
+def test_roles(until):
+    inside = roles(until(4), (0, 2, 4), EvaluationSettings(beyond=False))
+    assert inside == {0: "train", 1: "unseen", 2: "train", 3: "unseen", 4: "train"}
+    every = roles(until(4), (0, 4), EvaluationSettings())
     assert [every[i] for i in range(9)] == ["train"] + ["unseen"] * 3 + ["train"] + ["beyond"] * 4
+    assert roles(until(4), (0, 2, 4), EvaluationSettings(unseen=False, beyond=False)) == dict.fromkeys(
+        (0, 2, 4), "train"
+    )
 
 
-def test_the_file_is_one_row_per_index_in_order(tmp_path):
-    role = roles(2, (0, 2), beyond=True)
-    save_evaluation(tmp_path / "e.parquet", {i: i for i in (3, 0, 4, 1, 2)}, role, EvaluationSettings(), {"seed": 1})
+def test_the_file_is_one_row_per_index_in_order(tmp_path, until):
+    role = roles(until(2), (0, 2), EvaluationSettings())
+    counts = {i: i for i in (3, 0, 4, 1, 2)}
+    save_evaluation(tmp_path / "e.parquet", counts, role, EvaluationSettings(), ORIGIN, {"specification": "achieve"})
     made, meta = read_table(tmp_path / "e.parquet")
     names = ["index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles"]
     assert made.column_names == names
     assert made["index"].to_pylist() == made["satisfied"].to_pylist() == [0, 1, 2, 3, 4]
     assert made["role"].to_pylist() == ["train", "unseen", "train", "beyond", "beyond"]
-    assert (meta["kind"], meta["delta"], meta["seed"]) == ("evaluation", 0.9, 1)
+    assert (meta["kind"], meta["delta"], meta["seed"], meta["specification"]) == ("evaluation", 0.9, 1, "achieve")
+    assert (meta["id"], meta["inputs"]) == (ORIGIN.id, ["model"])
+    check_kind("e.parquet", meta, "evaluation")
 
 
 def test_the_three_metrics_of_section_5_1():
     role = ["train", "train", "unseen", "unseen", "unseen", "train", "beyond", "beyond"]
     won = [True, False, True, True, False, True, False, True]
-    told = summarise(role, won)
-    assert told == {
+    found = summarize(role, won)
+    assert found == {
         "training_ratio": pytest.approx(2 / 3),
         "zero_shot_ratio": pytest.approx(2 / 3),
         "zero_shot_count": 2.0,
@@ -77,9 +98,9 @@ def test_the_three_metrics_of_section_5_1():
 
 
 def test_what_was_not_measured_has_no_ratio():
-    told = summarise(["train", "train"], [True, True])
-    assert told["training_ratio"] == 1.0 and told["zero_shot_count"] == 0.0
-    assert math.isnan(told["zero_shot_ratio"]) and math.isnan(told["beyond_ratio"])
+    found = summarize(["train", "train"], [True, True])
+    assert found["training_ratio"] == 1.0 and found["zero_shot_count"] == 0.0
+    assert math.isnan(found["zero_shot_ratio"]) and math.isnan(found["beyond_ratio"])
 
 
 @pytest.mark.parametrize("bad", [{"rollouts": 0}, {"rollouts": 1.5}, {"delta": 90}, {"delta": -0.1}, {"detla": 0.9}])
@@ -89,6 +110,24 @@ def test_settings_that_make_no_sense_are_refused(bad):
 
 
 def test_rates_are_shares(pipeline):
-    made, _ = read_table(pipeline.places.evaluation("dibs", "tiny", 2, 0))
+    made, _ = read_table(pipeline.layout.evaluation("dibs", "tiny", "gap2", 0))
     rate = np.array(made["satisfied"]) / np.array(made["rollouts"])
     assert np.array_equal(rate, np.array(made["rate"])) and rate.min() >= 0.0 and rate.max() <= 1.0
+
+
+def test_an_evaluation_says_what_it_is(pipeline, tiny):
+    made, meta = read_table(pipeline.layout.evaluation("dibs", "tiny", "gap2", 0))
+    expected = {
+        "kind": "evaluation",
+        "method": "dibs",
+        "benchmark": "tiny",
+        "family": "tiny",
+        "split": "gap2",
+        "train": [0, 2, 4],
+        "seed": 0,
+        "delta": 0.9,
+        "specification": tiny.specification,
+        "tasks": tiny.tasks_digest(range(9)),
+    }
+    assert {key: meta.get(key) for key in expected} == expected and "gap" not in meta
+    assert meta["steps"] > 0 and len(made) == 9

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 from dibs.errors import DibsError
-from dibs.families import load_family
 from dibs.policies.network import Network
-from dibs.policies.scaling import Scaling, edge_scaling
+from dibs.policies.torch import forward, linear
 
 SHAPES = [
     Network(2, (8,), 2),
@@ -152,6 +152,19 @@ def test_folding_in_single_precision_costs_little_far_from_the_origin():
     assert np.abs(error).max() < 1e-5
 
 
+def test_hidden_layers_read_from_a_file_are_the_same_network():
+    assert Network(2, [8, 4], 2) == Network(2, (8, 4), 2) and hash(Network(2, [8], 2)) == hash(Network(2, (8,), 2))
+
+
+@pytest.mark.parametrize("network", SHAPES)
+def test_torch_and_numpy_agree(network):
+    rng = np.random.default_rng(11)
+    theta, x = network.initial(rng, (3,)), rng.standard_normal((3, 7, network.inputs)).astype(np.float32)
+    as_torch = [torch.from_numpy(a) for a in (theta, x)]
+    np.testing.assert_allclose(linear(network, *as_torch).numpy(), network.linear(theta, x), atol=1e-5)
+    np.testing.assert_allclose(forward(network, *as_torch).numpy(), network.forward(theta, x), atol=1e-6)
+
+
 def test_initial_weights_are_never_zero_and_differ_within_a_batch():
     network = Network(2, (8,), 2)
     theta = network.initial(np.random.default_rng(8), (5,))
@@ -180,45 +193,3 @@ def test_a_vector_of_the_wrong_length_is_named(extra):
         DibsError, match=rf"expected {network.size} per network, found shape \(3, {network.size + extra}\)"
     ):
         network.forward(wrong, np.zeros((3, 1, 2)))
-
-
-# --- scaling ---------------------------------------------------------------------------------------------
-
-
-def test_scaling_is_the_box_around_source_and_target_of_the_first_and_last_index(tiny):
-    scaling = edge_scaling(tiny)
-    # start>a: from (0 ± 0.1, 0 ± 0.1) to (2 ± 1, 3 ± 1), both 1 further right at index 4.
-    np.testing.assert_allclose(scaling.center[0] - scaling.half[0], [-0.1, -0.1], atol=1e-6)
-    np.testing.assert_allclose(scaling.center[0] + scaling.half[0], [4.0, 4.0], atol=1e-6)
-    # a>b: from a to b, wherever they are.
-    np.testing.assert_allclose(scaling.center[1] - scaling.half[1], [-1.0, 2.0], atol=1e-6)
-    np.testing.assert_allclose(scaling.center[1] + scaling.half[1], [4.0, 7.0], atol=1e-6)
-
-
-def test_scaling_knows_nothing_of_the_indices_between(tiny_description):
-    """A region that bulges out between index 0 and L, but stands at both ends where it would anyway."""
-    regions = {
-        "a": {"center": [2.0, 3.0], "half_width": 1.0, "shift": [4.0, 0.0], "drift": [-1.0, 0.0]},
-        "b": {"center": [0.0, 6.0], "half_width": 1.0},
-    }
-    bulging = edge_scaling(load_family(tiny_description(regions=regions)))
-    del regions["a"]["shift"], regions["a"]["drift"]
-    standing = edge_scaling(load_family(tiny_description(regions=regions)))
-    assert np.array_equal(bulging.center, standing.center) and np.array_equal(bulging.half, standing.half)
-
-
-def test_a_variable_that_nothing_varies_is_not_divided_by_zero(tiny_description):
-    family = load_family(
-        tiny_description(
-            specification="achieve reach(a)",
-            start={"center": [0.0, 5.0]},
-            regions={"a": {"center": [3.0, None], "half_width": 1.0}},
-        )
-    )
-    scaling = edge_scaling(family)
-    assert scaling.half.tolist() == [[2.0, 1.0]] and scaling.center.tolist() == [[2.0, 5.0]]
-
-
-def test_take_selects_edges():
-    scaling = Scaling(np.arange(6.0).reshape(3, 2), np.ones((3, 2)))
-    assert scaling.take(np.array([2, 0])).center.tolist() == [[4.0, 5.0], [0.0, 1.0]]

@@ -1,4 +1,4 @@
-"""One cluster for all tests of a session; where SLURM cannot be had, they are skipped, and say so loudly."""
+"""One cluster for all tests of a session. Without SLURM they are skipped, with a message that says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .cluster import INSTALL, Cluster, ClusterError, install, running_cluster
 
 @pytest.fixture(scope="session")
 def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """A running SLURM cluster of two nodes; `-m slurm` asks for it, and may install it."""
+    """A running SLURM cluster of two nodes. With `-m slurm` it is installed if necessary."""
     if pytestconfig.getoption("markexpr") == "slurm":
         os.environ.setdefault(INSTALL, "1")
     try:

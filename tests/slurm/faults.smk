@@ -1,11 +1,10 @@
-# Jobs that do nothing but wait, until a test cancels them, runs them out of time or cuts their node's power.
+# Jobs that do nothing but wait until a test cancels them, lets them run out of time or kills their node. They test
+# Snakemake, SLURM and the profiles, not the rules of this project.
 #
 #   {name}.txt      is made as soon as allowed/{name} exists; the job of overtime.txt has a minute to wait for it, all
 #                   others have half an hour
-#   hungry.txt      needs more memory than its job asks for at first, and less than twice as much; having too little,
-#                   it waits to be killed
-#
-# Beside it the profiles under test: what is tried here is Snakemake and SLURM, not the rules of this project.
+#   hungry.txt      needs more memory than its job requests at first, and less than twice as much; with too little, it
+#                   waits to be killed
 
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`dibs teacher --resume`: what a broken chain had finished is taken over, and only if nothing has changed."""
+"""`dibs teacher --resume`: teachers of a broken chain are restored, but only if nothing has changed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from dibs import cli, paths
-from dibs.families import get_family
 from dibs.paths import Layout
 from dibs.teachers import checkpoints
+from dibs.teachers.base import get_algorithm
 
 Teach = Callable[..., str]
+RESTORED, TRAINED = "restored from an earlier attempt", " steps → "
+"""What the command prints."""
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +40,10 @@ def chain(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tup
     def teach(index: int = 2, *more: str) -> str:
         capsys.readouterr()
         assert _teach(folder, index, "--resume", *more) == 0
-        told = capsys.readouterr()
-        return told.out + told.err
+        output = capsys.readouterr()
+        return output.out + output.err
 
-    return Layout(folder / "results").teacher("tiny", 2, 2, 0), teach
+    return Layout(folder / "results").teacher("tiny", "gap2", 2, 0), teach
 
 
 def _teach(folder: Path, index: int, *more: str) -> int:
@@ -54,7 +56,7 @@ def _files(teacher: Path) -> list[Path]:
 
 
 def _delete(teacher: Path) -> dict[str, bytes]:
-    """What Snakemake does to the members of a failed group."""
+    """Delete a teacher, as Snakemake deletes the outputs of a failed group."""
     contents = {file.name: file.read_bytes() for file in _files(teacher)}
     for file in _files(teacher):
         file.unlink()
@@ -67,11 +69,11 @@ def _kept(teacher: Path) -> list[Path]:
 
 def test_deleted_teacher_comes_back_unchanged_and_newer_than_the_previous_one(chain: tuple[Path, Teach]) -> None:
     teacher, teach = chain
-    assert "steps in" in teach()
+    assert TRAINED in teach()
     contents = _delete(teacher)
-    previous = Layout(teacher.parents[4]).teacher("tiny", 2, 0, 0)
+    previous = Layout(teacher.parents[4]).teacher("tiny", "gap2", 0, 0)
     os.utime(previous)
-    assert "kept by an earlier attempt" in teach()
+    assert RESTORED in teach()
     assert {file.name: file.read_bytes() for file in _files(teacher)} == contents
     assert min(file.stat().st_mtime_ns for file in _files(teacher)) >= previous.stat().st_mtime_ns
     assert not [file for file in teacher.parent.iterdir() if file.name.endswith(".part")]
@@ -106,14 +108,14 @@ def test_damaged_checkpoint_is_not_trusted(chain: tuple[Path, Teach], damage: st
         (kept / checkpoints.MANIFEST).write_text("{")
     else:
         (kept / teacher.name).unlink()
-    told = teach()
-    assert "not trusted" in told and str(kept) in told and "steps in" in told
+    output = teach()
+    assert "not trusted" in output and str(kept) in output and TRAINED in output
     del contents[paths.timing(teacher).name]
     assert {name: (teacher.parent / name).read_bytes() for name in contents} == contents
     assert len(_kept(teacher)) == 1
 
 
-@pytest.mark.parametrize("change", ["settings", "family", "previous", "code", "library"])
+@pytest.mark.parametrize("change", ["settings", "family", "previous", "version", "algorithm", "library"])
 def test_teacher_that_would_be_another_is_trained(
     chain: tuple[Path, Teach], change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,17 +130,21 @@ def test_teacher_that_would_be_another_is_trained(
         family = json.loads((folder / "tiny.yaml").read_text())
         family["reward"]["unit"] = 9.0
         (folder / "tiny.yaml").write_text(json.dumps(family))
-        get_family.cache_clear()  # as in another process
+        assert _teach(folder, 0) == 0  # the previous teacher, too
     elif change == "previous":
         settings = json.loads((folder / "settings.json").read_text())
         (folder / "other.json").write_text(json.dumps(settings | {"probes": 101}))
         assert _teach(folder, 0, "--settings", str(folder / "other.json")) == 0
-    elif change == "code":
-        monkeypatch.setattr("dibs.provenance.code_digest", lambda *entries: "another")
+    elif change == "version":
+        monkeypatch.setattr("dibs.teachers.VERSION", 99)
+        assert _teach(folder, 0) == 0
+    elif change == "algorithm":
+        monkeypatch.setitem(vars(get_algorithm("ars")), "version", 99)
+        assert _teach(folder, 0) == 0
     else:
         monkeypatch.setattr(checkpoints, "_version", lambda library: "another")
-    assert "steps in" in teach()
-    assert len(_kept(teacher)) == 1, "what is outdated is not kept"
+    assert TRAINED in teach()
+    assert len(_kept(teacher)) == 1, "outdated copies are deleted"
 
 
 def test_full_disk_costs_the_checkpoint_and_not_the_teacher(
@@ -163,5 +169,5 @@ def test_file_systems_without_hard_links_get_copies(chain: tuple[Path, Teach], m
     monkeypatch.setattr(checkpoints.os, "link", refuse)
     teach()
     contents = _delete(teacher)
-    assert "kept by an earlier attempt" in teach()
+    assert RESTORED in teach()
     assert {file.name: file.read_bytes() for file in _files(teacher)} == contents

@@ -1,11 +1,10 @@
 """`snakemake --profile profiles/slurm` on a real cluster, with faults.
 
-The project's own Snakefile runs a tiny study; what only Snakemake and SLURM have to do with each other (jobs
-cancelled, out of time, on a node that dies) is tried with the jobs of faults.smk, which do nothing but wait. Only
-polling is faster than the profile's own values, which are for clusters that others use as well.
+The project's Snakefile runs a tiny study. Faults that concern only Snakemake and SLURM (jobs that are cancelled, run
+out of time or lose their node) are tried with the jobs of faults.smk, which do nothing but wait. Polling is faster than
+in the profile, whose values suit shared clusters.
 
-Nothing is read before it was waited for, and the limits of waiting are far beyond what it takes, for machines that
-are busy with other things: they matter only to a test that fails.
+Every test waits for what it reads. Time limits are generous, for busy machines, and matter only if a test fails.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ STUDY = {
     "templates": {"max_steps": 200, "batch": 128},
     "evaluation": {"rollouts": 100, "beyond": False},
 }
-# Snakemake whose plugin looks at least every three seconds; by itself it adds ten to each wait without a success.
-# It heeds Ctrl-C even if the tests run in the background of a script, where all that is started ignores it.
+# Snakemake whose plugin polls at least every three seconds. By itself it adds ten to each wait without a success.
+# Ctrl-C works even if the tests run in the background of a script, where processes start with it ignored.
 QUICK = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,7 +52,7 @@ main(sys.argv[1:])
 """
 TARGETS = ("evaluations", "results/tables/benchmarks.csv")
 UNEQUAL = (".timing.json", ".log", ".tsv")
-"""Ends of files that tell how a run went, not what it made."""
+"""Ends of files that describe a run, not its results."""
 
 
 @dataclass
@@ -65,7 +64,8 @@ class Run:
     output: Path
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
+        """What it has printed so far."""
         return self.output.read_text()
 
     def finish(self, seconds: float = 1800) -> str:
@@ -73,18 +73,18 @@ class Run:
         try:
             self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"not finished in {seconds:.0f} s:\n{self.told}")
-        return self.told
+            pytest.fail(f"not finished in {seconds:.0f} s:\n{self.text}")
+        return self.text
 
     def succeed(self) -> str:
-        told = self.finish()
-        assert self.process.returncode == 0, told
-        return told
+        text = self.finish()
+        assert self.process.returncode == 0, text
+        return text
 
     def fail(self) -> str:
-        told = self.finish()
-        assert self.process.returncode != 0, told
-        return told
+        text = self.finish()
+        assert self.process.returncode != 0, text
+        return text
 
     def wait_until(self, condition: Callable[[], Any], what: str) -> None:
         """Wait for something that happens while it runs."""
@@ -94,10 +94,10 @@ class Run:
             ended = self.process.poll() is not None
             if condition():
                 return True
-            assert not ended, f"the run ended before {what}:\n{self.told}"
+            assert not ended, f"the run ended before {what}:\n{self.text}"
             return False
 
-        wait_until(reached, what, lambda: self.told)
+        wait_until(reached, what, lambda: self.text)
 
 
 Start = Callable[..., Run]
@@ -133,10 +133,10 @@ def start(cluster: Cluster) -> Iterator[Start]:
             run.process.wait()
 
 
-def wait_until(condition: Callable[[], Any], what: str, told: Callable[[], str] = str, seconds: float = 900) -> None:
+def wait_until(condition: Callable[[], Any], what: str, text: Callable[[], str] = str, seconds: float = 900) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{told()}"
+        assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}\n{text()}"
         time.sleep(0.2)
 
 
@@ -179,7 +179,7 @@ def workflow(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Workflow
     sources = tmp_path_factory.mktemp("sources").resolve()
     for name in ("workflow", "dibs"):
         shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Snakefile", "config.yaml", "environment.yml"):
+    for name in ("Snakefile", "config.yaml"):
         shutil.copy2(ROOT / name, sources)
 
     def begin(folder: Path, *arguments: str, profile: str = "slurm", targets: tuple[str, ...] = TARGETS) -> Run:
@@ -246,7 +246,7 @@ def test_chain_of_teachers_is_one_cluster_job(broken: Broken) -> None:
     assert made <= set(broken.left)
 
 
-def test_failed_link_is_told_with_its_logs_and_costs_no_other_chain(broken: Broken) -> None:
+def test_failed_link_is_reported_with_its_logs_and_costs_no_other_chain(broken: Broken) -> None:
     assert "Error in group chain_tiny_gap2_seed0" in broken.first
     assert "results/logs/teachers/tiny/gap2/seed0/4.log" in broken.first
     (chain,) = (job for job in broken.jobs if "chain_tiny_gap2_seed0" in job["comment"])
@@ -257,10 +257,10 @@ def test_failed_link_is_told_with_its_logs_and_costs_no_other_chain(broken: Brok
 
 def test_second_run_starts_at_the_failed_link_and_does_nothing_twice(broken: Broken) -> None:
     logs = broken.folder / "results/logs/teachers/tiny/gap2/seed0"
-    assert "kept by an earlier attempt and verified" in (logs / "2.log").read_text()
+    assert "restored from an earlier attempt" in (logs / "2.log").read_text()
     for index in (4, 6):
-        assert "steps in" in (logs / f"{index}.log").read_text()
-    kinds = ["chain_tiny_gap2_seed0", "template_dibs", "evaluation_dibs_gap2_seed0", "table"]
+        assert " steps → " in (logs / f"{index}.log").read_text()
+    kinds = ["chain_tiny_gap2_seed0", "model", "evaluation_dibs_gap2_seed0", "table"]
     assert [k for job in broken.later_jobs for k in kinds if job["comment"].startswith(f"rule_{k}")] == kinds
     assert len(broken.later_jobs) == len(kinds)
     after = contents(broken.folder)
@@ -275,8 +275,8 @@ def test_missing_link_is_made_without_those_before_it(workflow: Workflow, broken
     for file in chain.glob("6.*"):
         file.unlink()
     before = {file: file.stat().st_mtime_ns for file in chain.glob("[24].*")}
-    told = workflow(folder, targets=("results/teachers/tiny/gap2/seed1/6.safetensors",)).succeed()
-    assert _planned(told, "teacher") == 1
+    text = workflow(folder, targets=("results/teachers/tiny/gap2/seed1/6.safetensors",)).succeed()
+    assert _planned(text, "teacher") == 1
     assert len(before) == 8 and {file: file.stat().st_mtime_ns for file in before} == before
 
 
@@ -297,7 +297,7 @@ class Waiting(Run):
 
     def wait_for_done(self) -> None:
         """Wait until Snakemake knows that `done`, the only job that is allowed to end, has ended."""
-        self.wait_until(lambda: "\n1 of " in self.told, "the end of `done` was noticed")
+        self.wait_until(lambda: "\n1 of " in self.text, "the end of `done` was noticed")
 
     def wait_for_state(self, cluster: Cluster, name: str, state: str) -> None:
         """Wait until the last job that was to make a file is in a state."""
@@ -315,10 +315,10 @@ def wait_in(start: Start, folder: Path, *names: str) -> Waiting:
     return Waiting(run.folder, run.process, run.output)
 
 
-def check_told(run: Waiting, told: str, name: str, state: str) -> None:
+def check_reported(run: Waiting, text: str, name: str, state: str) -> None:
     """The message names rule, wildcards (in output and log), state, the job's own log and SLURM's."""
     # The first of them: after it comes SLURM's log, which tells the same from the node's side.
-    block = next(b for b in told.split("Error in rule ")[1:] if f"output: {name}.txt" in b)
+    block = next(b for b in text.split("Error in rule ")[1:] if f"output: {name}.txt" in b)
     assert block.startswith("wait:")
     assert state in block.partition("jobid:")[0]
     log = next(line for line in block.splitlines() if line.strip().startswith("log:"))
@@ -330,15 +330,15 @@ def check_rest_is_done(start: Start, run: Waiting, *names: str, kept: tuple[str,
     """A second run makes what is missing and nothing else."""
     before = {name: (run.folder / f"{name}.txt").stat().st_mtime_ns for name in kept}
     run.allow(*names)
-    told = wait_in(start, run.folder, *kept, *names).succeed()
-    assert _planned(told, "wait") == len(names)
+    text = wait_in(start, run.folder, *kept, *names).succeed()
+    assert _planned(text, "wait") == len(names)
     assert all((run.folder / f"{name}.txt").read_text() == f"{name}\n" for name in (*kept, *names))
     assert {name: (run.folder / f"{name}.txt").stat().st_mtime_ns for name in kept} == before
 
 
-def _planned(told: str, rule: str) -> int:
+def _planned(text: str, rule: str) -> int:
     """How many jobs of a rule a run set out to do."""
-    return next(int(line.split()[1]) for line in told.splitlines() if line.split()[:1] == [rule])
+    return next(int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [rule])
 
 
 @pytest.fixture(scope="module")
@@ -358,8 +358,8 @@ def test_job_killed_for_its_memory_gets_more_memory_and_time(cluster: Cluster, w
     assert (first["memory"], first["limit"], first["state"]) == ("600M", "10:00", "FAILED")
     assert (second["memory"], second["limit"], second["state"]) == ("1200M", "20:00", "COMPLETED")
     # SLURM's log is shown with the failure.
-    assert f"StepId={first['id']}.0 exceeded memory limit" in waiting.told
-    assert "Trying to restart job" in waiting.told
+    assert f"StepId={first['id']}.0 exceeded memory limit" in waiting.text
+    assert "Trying to restart job" in waiting.text
 
 
 def test_run_keeps_others_out_and_resumes_after_an_interrupt(start: Start, cluster: Cluster, tmp_path: Path) -> None:
@@ -413,14 +413,14 @@ def _at_work(folder: Path) -> list[int]:
     return found
 
 
-def test_cancelled_job_and_one_out_of_time_are_told_and_the_rest_is_done(start: Start, waiting: Waiting) -> None:
-    told = waiting.fail()
-    check_told(waiting, told, "cancelled", "CANCELLED")
-    check_told(waiting, told, "overtime", "TIMEOUT")
+def test_cancelled_job_and_one_out_of_time_are_reported_and_the_rest_is_done(start: Start, waiting: Waiting) -> None:
+    text = waiting.fail()
+    check_reported(waiting, text, "cancelled", "CANCELLED")
+    check_reported(waiting, text, "overtime", "TIMEOUT")
     check_rest_is_done(start, waiting, "cancelled", "overtime")
 
 
-def test_dead_node_is_told_and_the_rest_is_done(start: Start, cluster: Cluster, tmp_path: Path) -> None:
+def test_dead_node_is_reported_and_the_rest_is_done(start: Start, cluster: Cluster, tmp_path: Path) -> None:
     run = wait_in(start, tmp_path.resolve(), "done", "doomed")
     run.wait_for("doomed")
     run.wait_for_done()
@@ -428,8 +428,8 @@ def test_dead_node_is_told_and_the_rest_is_done(start: Start, cluster: Cluster, 
     try:
         with cluster.quick_death():
             cluster.kill_node(node)
-            told = run.fail()
-        check_told(run, told, "doomed", "NODE_FAIL")
+            text = run.fail()
+        check_reported(run, text, "doomed", "NODE_FAIL")
         check_rest_is_done(start, run, "doomed")
         assert run.jobs(cluster, "doomed")[-1]["node"] != node
     finally:

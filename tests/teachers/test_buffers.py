@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import chi2
 
 from dibs.teachers.buffers import KINDS, Reservoir, StateBuffers
-from dibs.teachers.rollouts import Outcome
 
 
 def offer(reservoir: Reservoir, items: int, batches: list[int]) -> None:
@@ -52,7 +51,7 @@ def test_memory_is_bounded_and_the_states_are_the_offered_ones():
     for n in range(50):
         reservoir.add(np.full((37, 3), n, dtype=np.float32))
     assert reservoir.states.nbytes == size and reservoir.view().shape == (100, 3)
-    assert (len(reservoir), reservoir.seen) == (100, 50 * 37)
+    assert (len(reservoir), reservoir.offered) == (100, 50 * 37)
     assert set(np.unique(reservoir.view())) <= set(range(50))
 
 
@@ -74,14 +73,14 @@ def test_the_same_stream_keeps_the_same_states():
     assert kept[0] == kept[1]
 
 
-def outcome() -> Outcome:
+def rollouts() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two tasks, three rollouts of up to four states; the state's number says where it comes from."""
     states = np.zeros((4, 2, 3, 1), dtype=np.float32)
     for t, task, rollout in np.ndindex(4, 2, 3):
         states[t, task, rollout] = 100 * task + 10 * rollout + t
     lengths = np.array([[4, 2, 1], [3, 4, 4]])
     satisfied = np.array([[True, False, True], [False, False, False]])
-    return Outcome(np.zeros((2, 1)), np.zeros((2, 1)), 0, states, lengths, satisfied)
+    return states, lengths, satisfied
 
 
 def numbers(buffers: StateBuffers, edge: int, kind: str) -> list[int]:
@@ -89,8 +88,8 @@ def numbers(buffers: StateBuffers, edge: int, kind: str) -> list[int]:
 
 
 def test_episodes_are_sorted_by_outcome_up_to_their_end():
-    buffers = StateBuffers(3, 1, np.random.default_rng(4), capacity=100)
-    buffers.add(np.array([2, 0]), outcome())  # the outcome's tasks are edges 2 and 0
+    buffers = StateBuffers(3, ["x"], np.random.default_rng(4), capacity=100)
+    buffers.add(np.array([2, 0]), *rollouts())  # the tasks are edges 2 and 0
     assert numbers(buffers, 2, "high") == [0, 1, 2, 3, 20]
     assert numbers(buffers, 2, "low") == [10, 11]
     assert numbers(buffers, 2, "replay") == [0, 1, 2, 3, 10, 11, 20]
@@ -100,14 +99,29 @@ def test_episodes_are_sorted_by_outcome_up_to_their_end():
 
 
 def test_two_searches_of_one_edge_share_its_buffers():
-    buffers = StateBuffers(1, 1, np.random.default_rng(5), capacity=100)
-    buffers.add(np.array([0, 0]), outcome())
+    buffers = StateBuffers(1, ["x"], np.random.default_rng(5), capacity=100)
+    buffers.add(np.array([0, 0]), *rollouts())
     assert len(numbers(buffers, 0, "replay")) == 7 + 11
 
 
 def test_ready_asks_both_qualities_of_the_given_edges_only():
-    buffers = StateBuffers(2, 1, np.random.default_rng(6), capacity=100)
-    buffers.add(np.array([0, 1]), outcome())
+    buffers = StateBuffers(2, ["x"], np.random.default_rng(6), capacity=100)
+    buffers.add(np.array([0, 1]), *rollouts())
     assert buffers.ready(np.array([0]), least=2)
     assert not buffers.ready(np.array([0]), least=3)  # two low states
     assert not buffers.ready(np.array([0, 1]), least=1)  # edge 1 has no high ones
+
+
+def test_samples_come_from_the_edge_and_the_buffer_that_are_asked_for():
+    buffers = StateBuffers(3, ["x"], np.random.default_rng(7), capacity=100)
+    buffers.add(np.array([2, 0]), *rollouts())
+    edges = np.array([0, 2, 0, 2])
+    for kind, expected in (
+        ("low", [set(range(100, 124)), {10, 11}]),
+        ("replay", [set(range(100, 124)), set(range(21))]),
+    ):
+        sample = buffers.sample(edges, kind, 50, np.random.default_rng(8))
+        assert sample.shape == (4, 50, 1)
+        for edge, states in zip(edges, sample, strict=True):
+            assert set(states[:, 0].astype(int)) <= expected[edge // 2]
+    assert not np.array_equal(sample[0], sample[2])  # every row has its own draw

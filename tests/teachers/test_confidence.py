@@ -1,18 +1,19 @@
-"""The confidence head: its fit beside scikit-learn's, its report by hand, and what relabelling does."""
+"""The confidence head: its fit and report against scikit-learn, and what relabeling does."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score
 
-from dibs.families import load_family, reach_avoid
-from dibs.policies.network import Network
-from dibs.policies.scaling import edge_scaling
+from dibs.families import load_family
+from dibs.simulation import Draws, EdgeTask, NetworkPolicy, rollout
+from dibs.teachers.base import Assignment
 from dibs.teachers.buffers import StateBuffers
-from dibs.teachers.confidence import RIDGE, ConfidenceHead, candidate_losses, fit_logistic, report, sigmoid
-from dibs.teachers.rollouts import Draws, roll
-from dibs.teachers.train import network_of, relabel
+from dibs.teachers.confidence import RIDGE, ConfidenceHead, candidate_losses, fit_logistic, relabel, report, sigmoid
 
 
 def labelled(n: int, features: int, sharpness: float, bias: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,11 +68,11 @@ def test_heads_in_a_batch_are_dot_products():
 def test_report_by_hand():
     p = np.array([0.95, 0.92, 0.65, 0.15, 0.75, 0.12])
     labels = np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
-    told = report(p, labels, threshold=0.7)
+    found = report(p, labels, threshold=0.7)
     # Balanced: three of four high states above 0.5, one of two low ones below.
-    assert told.accuracy == pytest.approx(0.5 * 3 / 4 + 0.5 * 1 / 2)
-    assert told.high_kept == pytest.approx(2 / 4)
-    assert told.low_kept == pytest.approx(1 / 2)
+    assert found.accuracy == pytest.approx(0.5 * 3 / 4 + 0.5 * 1 / 2)
+    assert found.high_kept == pytest.approx(2 / 4)
+    assert found.low_kept == pytest.approx(1 / 2)
     # A high state weighs 1/8, a low one 1/4. Bins: [.9, 1] two high, [.6, .7) one high, [.7, .8) one low,
     # [.1, .2) one of each.
     bins = [
@@ -80,12 +81,24 @@ def test_report_by_hand():
         abs(0.75 / 4),
         abs((0.15 - 1) / 8 + 0.12 / 4),
     ]
-    assert told.calibration == pytest.approx(sum(bins))
+    assert found.calibration == pytest.approx(sum(bins))
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.7])
+@pytest.mark.parametrize("n, share", [(50, 0.5), (2000, 0.1), (2000, 0.9)])
+def test_report_against_scikit_learn(n, share, threshold):
+    rng = np.random.default_rng(n)
+    labels = (rng.random(n) < share).astype(float)
+    p = sigmoid(rng.normal(2.0 * labels - 1.0, 1.5))
+    found = report(p, labels, threshold)
+    assert found.accuracy == pytest.approx(balanced_accuracy_score(labels, p >= 0.5))
+    assert found.high_kept == pytest.approx((p[labels == 1.0] >= threshold).mean())
+    assert found.low_kept == pytest.approx((p[labels == 0.0] >= threshold).mean())
 
 
 def test_a_perfect_head_scores_perfectly():
-    told = report(np.array([1.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0]), 0.7)
-    assert (told.accuracy, told.calibration, told.high_kept, told.low_kept) == (1.0, 0.0, 1.0, 0.0)
+    found = report(np.array([1.0, 1.0, 0.0]), np.array([1.0, 1.0, 0.0]), 0.7)
+    assert (found.accuracy, found.calibration, found.high_kept, found.low_kept) == (1.0, 0.0, 1.0, 0.0)
 
 
 def test_calibration_of_probabilities_that_are_true_is_small():
@@ -99,72 +112,62 @@ def test_calibration_of_probabilities_that_are_true_is_small():
 # --- the joint objective of ARS --------------------------------------------------------------------------
 
 
-def filled(edges: int, dim: int, rng: np.random.Generator) -> StateBuffers:
-    buffers = StateBuffers(edges, dim, rng, capacity=400)
-    for edge in range(edges):
-        states = rng.standard_normal((1, 300, dim)).astype(np.float32)
-        buffers.add_episodes(edge, states, np.ones((1, 300), bool), states[0, :, 0] > 0.0)
-    return buffers
+def fill(assignment: Assignment) -> None:
+    """Give every edge 300 states; those with x > 0 are of high quality."""
+    for edge in range(assignment.edges.tasks):
+        states = assignment.rng.standard_normal((1, 300, assignment.edges.dim)).astype(np.float32)
+        assignment.buffers.add_episodes(edge, states, np.ones((1, 300), bool), states[0, :, 0] > 0.0)
 
 
-def test_candidate_losses_are_the_cross_entropy_of_each_trunk(tiny):
-    rng = np.random.default_rng(3)
-    network, scaling = network_of(tiny), edge_scaling(tiny)
-    buffers = filled(2, 2, rng)
+def test_candidate_losses_are_the_cross_entropy_of_each_trunk(tiny, assign):
+    given = assign(tiny, seed=3)
+    network, scaling, rng = given.network, given.scaling, np.random.default_rng(3)
+    fill(given)
     candidates = network.initial(rng, (3, 5))
     edges = np.array([1, 0, 1])
     head = ConfidenceHead(rng.standard_normal((3, 9)).astype(np.float32))
-    got = candidate_losses(network, candidates, head, scaling, edges, buffers, np.random.default_rng(4), sample=20)
+    found = candidate_losses(replace(given, rng=np.random.default_rng(4)), candidates, head, edges, sample=20)
     again = np.random.default_rng(4)
     expected = np.zeros((3, 5))
     for kind, label in (("high", 1.0), ("low", 0.0)):
         for r, edge in enumerate(edges):
-            view = buffers.edges[edge][kind].view()
+            view = given.buffers.edges[edge][kind].view()
             x = (view[again.integers(len(view), size=20)] - scaling.center[edge]) / scaling.half[edge]
             for c in range(5):
                 logit = network.trunk(candidates[r, c], x) @ head.weights[r, :-1] + head.weights[r, -1]
                 p = 1.0 / (1.0 + np.exp(-logit.astype(float)))
                 expected[r, c] += -np.log(p if label else 1.0 - p).mean()
-    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_refit_lowers_the_loss_it_is_used_in(tiny):
-    rng = np.random.default_rng(5)
-    network, scaling = network_of(tiny), edge_scaling(tiny)
-    buffers, theta, edges = filled(2, 2, rng), network.initial(rng, (2,)), np.array([0, 1])
+def test_refit_lowers_the_loss_it_is_used_in(tiny, assign):
+    given = assign(tiny, seed=5)
+    fill(given)
+    theta, edges = given.network.initial(given.rng, (2,)), np.array([0, 1])
     blank = ConfidenceHead.zeros(2, 8)
-    fitted = blank.refit(network, theta, scaling, edges, buffers, rng)
+    fitted = blank.refit(given, theta, edges)
     before, after = (
-        candidate_losses(network, theta[:, None], head, scaling, edges, buffers, np.random.default_rng(6), 200)
+        candidate_losses(replace(given, rng=np.random.default_rng(6)), theta[:, None], head, edges, 200)
         for head in (blank, fitted)
     )
     np.testing.assert_allclose(before, 2 * np.log(2.0), rtol=1e-5)
     assert np.all(after < 0.7 * before)
 
 
-def test_refit_of_some_edges_does_not_look_at_the_others(tiny):
+def test_refit_of_some_edges_does_not_look_at_the_others(tiny, assign):
     """An edge that has converged without a single failure has no low-quality states to sample."""
-    rng = np.random.default_rng(7)
-    network, scaling = network_of(tiny), edge_scaling(tiny)
-    buffers, theta = filled(2, 2, rng), network.initial(rng, (1,))
-    del buffers.edges[0]
-    buffers.edges.insert(0, StateBuffers(1, 2, rng).edges[0])
-    head = ConfidenceHead.zeros(1, 8).refit(network, theta, scaling, np.array([1]), buffers, rng)
+    given = assign(tiny, seed=7)
+    fill(given)
+    given.buffers.edges[0] = StateBuffers(1, ["x", "y"], given.rng).edges[0]
+    theta = given.network.initial(given.rng, (1,))
+    head = ConfidenceHead.zeros(1, 8).refit(given, theta, np.array([1]))
     assert np.isfinite(head.weights).all() and head.weights.any()
 
 
-# --- relabelling -----------------------------------------------------------------------------------------
+# --- relabeling ------------------------------------------------------------------------------------------
 
 
-def steady() -> tuple[Network, np.ndarray]:
-    """An actor of (x, y) whose actions are constant: full speed along +x."""
-    network = Network(2, (8,), 2)
-    theta = np.zeros((1, 1, network.size), dtype=np.float32)
-    theta[..., -2:] = [10.0, 0.0]
-    return network, theta
-
-
-def test_relabel_asks_the_converged_teacher(tiny_description):
+def test_relabel_asks_the_converged_teacher(tiny_description, assign):
     family = load_family(
         tiny_description(
             environment={"name": "Car2D", "noise": 0.0},
@@ -172,16 +175,18 @@ def test_relabel_asks_the_converged_teacher(tiny_description):
             regions={"a": {"center": [5.0, 0.0], "half_width": 1.0}},
         )
     )
-    network, theta = steady()
-    tasks = reach_avoid(family, [0])
-    rng = np.random.default_rng(8)
-    buffers = StateBuffers(1, 2, rng, capacity=300)
+    given = assign(family, seed=8)
+    rng = given.rng
+    theta = np.zeros((1, given.network.size), dtype=np.float32)
+    theta[..., -2:] = [10.0, 0.0]  # the same action everywhere: full speed along x
+    policy = NetworkPolicy(given.network, theta)
+    buffers = StateBuffers(1, ["x", "y"], rng, capacity=300)
     states = rng.uniform([-8.0, -3.0], [8.0, 3.0], (500, 2)).astype(np.float32)
-    # While it trained, states were labelled by chance.
+    # While it trained, states were labeled by chance.
     buffers.add_episodes(0, states[None], np.ones((1, 500), bool), rng.random(500) < 0.5)
     held = {tuple(s) for kind in ("high", "low") for s in buffers.edges[0][kind].view().tolist()}
     replay = buffers.edges[0]["replay"].view().copy()
-    steps = relabel(network, theta, tasks, buffers, rng)
+    steps = relabel(replace(given, buffers=buffers), policy)
     high, low = (buffers.edges[0][kind].view() for kind in ("high", "low"))
 
     def succeeds(x: float, y: float) -> bool:
@@ -193,4 +198,4 @@ def test_relabel_asks_the_converged_teacher(tiny_description):
     assert {tuple(s) for s in np.concatenate([high, low]).tolist()} <= held
     assert np.array_equal(buffers.edges[0]["replay"].view(), replay)
     draws = Draws(np.array([sorted(held)], dtype=np.float32), np.zeros((10, 1, len(held), 2), np.float32))
-    assert steps == roll(network, theta, tasks, draws).steps
+    assert steps == rollout(EdgeTask(given.edges), policy, draws).steps

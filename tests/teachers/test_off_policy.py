@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dibs.families import get_family
-from dibs.families.model import load_family
-from dibs.teachers.train import TeacherSettings, train_teacher
+from dibs.families import get_family, load_family
+from dibs.teachers.train import TeacherSettings, resolve, train_teacher
 
 
 @pytest.mark.slow
 def test_td3_solves_an_edge_of_simpledrone():
-    whole = get_family("simpledrone-reach").model_dump(exclude_defaults=True)
+    whole = get_family("simpledrone-reach").description_data()
     one = {"name": "one", "specification": "achieve reach(g1)", "regions": {"g1": whole["regions"]["g1"]}}
     family = load_family({**whole, **one, "benchmarks": {}})
     options = {"steps": 30_000, "check_every": 1_000, "options": {"learning_rate": 3e-3, "gradient_steps": 2}}
-    settings = TeacherSettings(algorithm="td3", options=options)
-    teacher, buffers, _ = train_teacher(family, 5, 0, 0, None, settings)
+    settings = resolve(TeacherSettings(algorithm="td3", options=options), family.teacher, family.teacher_options)
+    tasks = family.tasks([0, family.last_index])
+    teacher, buffers, _ = train_teacher(tasks, family.split("gap5"), 0, 0, None, settings)
     assert teacher.metrics["algorithm"] == "td3"
     (edge,) = teacher.metrics["edges"].values()
     assert edge["success"] >= 0.99

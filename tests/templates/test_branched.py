@@ -1,25 +1,25 @@
-"""The branched template: routes told apart, indices assigned, each mode fitted, saved and measured."""
+"""The branched template: routes are distinguished, indices assigned, modes fitted, saved and measured."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dibs import cli
 from dibs.datasets.build import DatasetSettings, build
 from dibs.datasets.store import save_dataset
 from dibs.errors import DibsError
-from dibs.evaluation.branched import count_template
-from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import load_family
-from dibs.files import KEY, plain, read_tensors
+from dibs.files import plain
+from dibs.methods import Training, load_model, save_model
 from dibs.policies.scaling import edge_scaling
-from dibs.spectrl import graph, parse
+from dibs.provenance import Origin
+from dibs.simulation import SpecTask, evaluation_draws
+from dibs.simulation.composed import record
+from dibs.spectrl import graph, parse, satisfied
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher, network_of
 from dibs.templates import branched
@@ -29,17 +29,14 @@ from dibs.templates.branched import (
     detour,
     find_modes,
     fit_branches,
-    load_any,
-    load_branched,
     nearest,
     resample,
     routing_modes,
-    save_branched,
     ways,
 )
-from dibs.templates.commands import CODE, code_of
 from dibs.templates.fit import FitSettings, fit
-from dibs.templates.template import Template, assemble, gather, load_template, save_template
+from dibs.templates.methods import DIBS_BRANCHED
+from dibs.templates.template import Source, Template, assemble, compose, evolution_of, gather
 
 # --- ways ------------------------------------------------------------------------------------------------
 
@@ -141,12 +138,13 @@ def test_the_nearest_training_index_decides_and_of_two_the_earlier():
 
 TRAIN = (0, 2, 4, 6, 8)
 SIDES = (-1, -1, -1, 1, 1)
-EVALUATE = EvaluationSettings(rollouts=100)
+ROLLOUTS = 100
+STEPS = {"start>goal": 7}
 
 
 @pytest.fixture(scope="module")
 def family():
-    """The start moves below a block; both ways round are open everywhere."""
+    """The start moves below a block; both ways around it are open everywhere."""
     return load_family(
         {
             "name": "planted",
@@ -165,9 +163,19 @@ def family():
     )
 
 
-def teacher(family, index: int, side: int, success: float = 1.0) -> Teacher:
+@pytest.fixture(scope="module")
+def split(family):
+    return family.split("gap2")
+
+
+@pytest.fixture(scope="module")
+def tasks(family):
+    return family.tasks(TRAIN)
+
+
+def teacher(tasks, index: int, side: int, success: float = 1.0) -> Teacher:
     """One that drives at full speed up and to a side, then back from half way on."""
-    network, scaling = network_of(family), edge_scaling(family)
+    network, scaling = network_of(tasks), edge_scaling(tasks)
     actor = 0.05 * network.initial(np.random.default_rng(0), (1,))
     (first, threshold), (last, biases) = network.layers(actor)
     first[0, 1, 0] = 10.0  # half way up, at y = 5?
@@ -175,27 +183,37 @@ def teacher(family, index: int, side: int, success: float = 1.0) -> Teacher:
     out, back = np.arctanh([0.5 - 0.25 * side, 0.5 + 0.25 * side])  # headings over π
     last[0, 0] = [0.0, (back - out) / 2]
     biases[0, 0] = [3.0, (back + out) / 2]
-    metrics = {"edges": {"start>goal": {"success": success, "return": 0.0}}}
+    metrics = {"steps": 10, "edges": {"start>goal": {"success": success, "return": 0.0}}}
     head = np.zeros((1, 9), dtype=np.float32)
     head[:, -1] = 10.0
-    gap = 0 if index == 0 else 2
-    return Teacher("planted", gap, index, 0, ("start>goal",), network, scaling, actor, head, metrics, {})
+    name = "base" if index == 0 else "gap2"
+    edges = ("start>goal",)
+    return Teacher("planted", name, index, 0, edges, network, scaling, actor, head, metrics, {}, f"teacher {index}")
 
 
 @pytest.fixture(scope="module")
-def teachers(family):
-    return [teacher(family, i, side) for i, side in zip(TRAIN, SIDES, strict=True)]
+def teachers(tasks):
+    return [teacher(tasks, i, side) for i, side in zip(TRAIN, SIDES, strict=True)]
 
 
 @pytest.fixture(scope="module")
-def files(family, teachers, tmp_path_factory) -> list[Path]:
+def sources(tasks, split, teachers, tmp_path_factory) -> list[Source]:
     folder = tmp_path_factory.mktemp("planted")
     settings = DatasetSettings(size=600, threshold=0.0)
+    found = []
     for t in teachers:
-        blocks = build(family, t, [np.zeros((1, 2), dtype=np.float32)], settings)
-        names = family.dynamics.state_names, family.dynamics.action_names
-        save_dataset(folder / f"{t.index}.parquet", t, *names, blocks, {})
-    return [folder / f"{t.index}.parquet" for t in teachers]
+        file = folder / f"{t.index}.parquet"
+        blocks = build(tasks, split, t, [np.zeros((1, 2), dtype=np.float32)], settings)
+        names = tasks.environment.state_names, tasks.environment.action_names
+        identity = {"family": "planted", "split": t.split, "index": t.index, "seed": 0}
+        save_dataset(file, t, *names, blocks, Origin("dataset", identity, "", "", {}, (t.id,)))
+        found.append(Source(t, Path(f"{t.index}.safetensors"), file))
+    return found
+
+
+@pytest.fixture(scope="module")
+def planted(tasks, split) -> Training:
+    return Training(tasks, "planted", split, 0)
 
 
 SETTINGS = FitSettings(max_steps=600, batch=128)
@@ -206,53 +224,57 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="module")
-def fitted(family, teachers, files) -> Branched:
-    return fit_branches("dibs-branched", family, teachers, files, SETTINGS, rng())[0]
+def fitted(planted, sources) -> Branched:
+    return fit_branches(planted, sources, SETTINGS, rng())[0]
 
 
-def rates(family, template, path: Path) -> np.ndarray:
-    save = save_branched if isinstance(template, Branched) else save_template
-    save(path, template, {})
-    counts = count_template(family, family.specification, path, 0, range(9), EVALUATE)
-    return np.array([counts[i] for i in range(9)]) / EVALUATE.rollouts
+def rates(family, template) -> np.ndarray:
+    tasks = family.tasks(range(9))
+    task = SpecTask(tasks)
+    recorded = record(compose(template, tasks), task, evaluation_draws(task, ROLLOUTS, 0))
+    return np.array(
+        [satisfied(tasks.spec, tasks.boxes(i), recorded.states[i], recorded.lengths[i]).mean() for i in range(9)]
+    )
 
 
-def test_planted_ways_go_round_their_side(family, teachers):
+def test_planted_ways_go_around_their_side(tasks, split, teachers):
     for t, side in zip(teachers, SIDES, strict=True):
-        (way,) = ways(family, t)
+        (way,) = ways(tasks, split, t)
         assert way is not None and way.shape == (branched.POINTS, 2)
         assert side * way[branched.POINTS // 2, 0] > 2.0
-    assert np.array_equal(ways(family, teachers[1])[0], ways(family, teachers[1])[0])
-    assert ways(family, teacher(family, 4, 0)) == [None]  # straight into the block
+    assert np.array_equal(ways(tasks, split, teachers[1])[0], ways(tasks, split, teachers[1])[0])
+    assert ways(tasks, split, teacher(tasks, 4, 0)) == [None]  # straight into the block
 
 
-def test_planted_modes_are_recovered(family, teachers, fitted):
-    assert routing_modes(family, teachers).labels == (0, 0, 0, 1, 1)
+def test_the_teacher_of_index_0_takes_the_same_way_in_every_split(tasks, split, teachers):
+    other = replace(split, name="gap4")
+    assert np.array_equal(ways(tasks, split, teachers[0])[0], ways(tasks, other, teachers[0])[0])
+    assert not np.array_equal(ways(tasks, split, teachers[1])[0], ways(tasks, other, teachers[1])[0])
+
+
+def test_planted_modes_are_recovered(tasks, split, teachers, fitted):
+    assert routing_modes(tasks, split, teachers).labels == (0, 0, 0, 1, 1)
     assert fitted.labels == (0, 0, 0, 1, 1) and [t.train for t in fitted.modes] == [(0, 2, 4), (6, 8)]
     assert [fitted.mode(i) for i in range(12)] == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
     for mode, first in zip(fitted.modes, (0, 3), strict=True):  # each starts at its first teacher
         assert mode.base_index.tolist() == [TRAIN[first]] and np.array_equal(mode.base, teachers[first].actor)
-        assert mode.gap == 2
     assert np.array_equal(fitted.actors([6])[6], teachers[3].actor)
 
 
-def test_two_modes_succeed_where_a_single_template_fails(family, teachers, files, fitted, tmp_path):
-    data, records = gather(teachers, files, SETTINGS)
-    single = assemble("dibs", teachers, data, records, fit(data, teachers[0].network, SETTINGS, rng()))
-    alone, by_mode = (
-        rates(family, single, tmp_path / "s.safetensors"),
-        rates(family, fitted, tmp_path / "b.safetensors"),
-    )
+def test_two_modes_succeed_where_a_single_template_fails(family, planted, teachers, sources, fitted):
+    data = gather(planted.tasks, sources, SETTINGS)
+    single = assemble(teachers, data, fit(data, teachers[0].network, SETTINGS, rng()).kappa)
+    alone, by_mode = rates(family, single), rates(family, fitted)
     assert (by_mode > 0.9).all(), by_mode
     assert (alone[[4, 5, 6]] < 0.5).any(), alone
 
 
-def test_teachers_that_never_succeed_go_with_their_neighbours(family, teachers):
-    lost = [*teachers[:2], teacher(family, 4, 0, 0.0), *teachers[3:]]
-    assert routing_modes(family, lost).labels == (0, 0, 0, 1, 1)
-    none = [teacher(family, i, 0, 0.0) for i in TRAIN]
+def test_teachers_that_never_succeed_go_with_their_neighbors(tasks, split, teachers):
+    lost = [*teachers[:2], teacher(tasks, 4, 0, 0.0), *teachers[3:]]
+    assert routing_modes(tasks, split, lost).labels == (0, 0, 0, 1, 1)
+    none = [teacher(tasks, i, 0, 0.0) for i in TRAIN]
     with pytest.raises(DibsError, match="planted: no teacher has a satisfying rollout"):
-        routing_modes(family, none)
+        routing_modes(tasks, split, none)
 
 
 def test_an_index_has_the_same_policy_in_any_company_and_order(fitted, family):
@@ -269,98 +291,81 @@ def test_an_index_has_the_same_policy_in_any_company_and_order(fitted, family):
     assert fitted.path(graph(parse(family.specification)), 5) == ("start>goal",)
 
 
-def test_with_one_mode_it_is_the_single_template(family, teachers, files, monkeypatch):
+def test_with_one_mode_it_is_the_single_template(planted, teachers, sources, monkeypatch):
     monkeypatch.setattr(branched, "routing_modes", lambda *_: Modes((0,) * 5, {}))
     settings = FitSettings(max_steps=50, batch=64)
-    one, _, _ = fit_branches("dibs-branched", family, teachers, files, settings, rng())
-    data, _ = gather(teachers, files, settings)
+    one, _, _ = fit_branches(planted, sources, settings, rng())
+    data = gather(planted.tasks, sources, settings)
     assert one.modes[0].kappa.tobytes() == fit(data, teachers[0].network, settings, rng()).kappa.tobytes()
 
 
 @pytest.mark.parametrize("settings", [FitSettings(select=True), FitSettings(space="weights")])
-def test_what_it_does_not_do_is_refused(family, teachers, files, settings):
-    with pytest.raises(DibsError, match=r"dibs-branched: .* leave out select, space"):
-        fit_branches("dibs-branched", family, teachers, files, settings, rng())
+def test_settings_that_it_ignores_are_refused(planted, sources, settings):
+    with pytest.raises(DibsError, match=r"dibs-branched fits actions .* leave out `select` and `space`"):
+        fit_branches(planted, sources, settings, rng())
 
 
 # --- files -----------------------------------------------------------------------------------------------
 
 
 def test_it_reads_back_the_same(fitted, tmp_path):
-    save_branched(tmp_path / "b.safetensors", fitted, {"config_digest": "x"})
-    again = load_any(tmp_path / "b.safetensors")
+    origin = Origin("model", {"method": "dibs-branched"}, "", "", {})
+    file = tmp_path / "b.safetensors"
+    save_model(file, fitted.to_model(STEPS, {}), origin, {})
+    model, _ = load_model(file)
+    again = evolution_of(model, str(file))
     assert isinstance(again, Branched) and again.labels == fitted.labels and again.train == fitted.train
     for one, other in zip(again.modes, fitted.modes, strict=True):
-        for name in ("method", "family", "gap", "seed", "train", "edges", "network", "records"):
+        for name in ("train", "edges", "network", "records"):
             assert getattr(one, name) == getattr(other, name)
         for name in ("kappa", "base", "base_index"):
             assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
     for index, actors in fitted.actors(list(range(12))).items():
         assert np.array_equal(again.actors([index])[index], actors)
-    save_branched(tmp_path / "c.safetensors", again, {"config_digest": "x"})
-    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
+    save_model(tmp_path / "c.safetensors", again.to_model(STEPS, {}), origin, {})
+    assert file.read_bytes() == (tmp_path / "c.safetensors").read_bytes()
 
 
-def test_kinds_are_not_confused(fitted, pipeline, tmp_path):
-    save_branched(tmp_path / "b.safetensors", fitted, {})
-    with pytest.raises(DibsError, match="expected a template, found a file of kind 'branched template'"):
-        load_template(tmp_path / "b.safetensors")
-    single = pipeline.places.template("dibs", "tiny", 2, 0)
-    assert isinstance(load_any(single), Template)
-    with pytest.raises(DibsError, match="expected a branched template, found a file of kind 'template'"):
-        load_branched(single)
+def test_classes_are_not_confused(fitted, model):
+    many = fitted.to_model(STEPS, {})
+    with pytest.raises(DibsError, match=r"b\.safetensors: expected a polynomial template, found class 'branched'"):
+        Template.from_model(many, "b.safetensors")
+    assert isinstance(evolution_of(model, "t.safetensors"), Template)
+    with pytest.raises(DibsError, match="expected a branched template, found class 'polynomial'"):
+        Branched.from_model(model, "t.safetensors")
 
 
-def test_damage_is_named(fitted, tmp_path):
-    from safetensors.numpy import save_file
+def test_damage_is_named(fitted):
+    model = fitted.to_model(STEPS, {})
 
-    file = tmp_path / "b.safetensors"
-    save_branched(file, fitted, {})
-    tensors, meta = read_tensors(file)
+    def read(tensors=model.tensors, **changes):
+        return evolution_of(replace(model, tensors=tensors, metadata={**model.metadata, **changes}), "b.safetensors")
 
-    def rewrite(tensors, **changes):
-        save_file(tensors, file, metadata={KEY: json.dumps(plain({**meta, **changes}))})
-
-    for missing in tensors:
-        rewrite({name: tensor for name, tensor in tensors.items() if name != missing})
-        with pytest.raises(DibsError, match=f"damaged .*no tensor {missing}"):
-            load_branched(file)
-    rewrite(tensors, labels=[0, 0, 0, 1, 2])
-    with pytest.raises(DibsError, match="for each of 5 training indices one of 2 modes"):
-        load_branched(file)
-    rewrite({**tensors, "base": tensors["base"][:1]})
-    with pytest.raises(DibsError, match="expected 2 modes of"):
-        load_branched(file)
+    for missing in model.tensors:
+        with pytest.raises(DibsError, match=rf"b\.safetensors: damaged .*no tensor {missing}"):
+            read({name: tensor for name, tensor in model.tensors.items() if name != missing})
+    with pytest.raises(DibsError, match="one of 2 modes for each of 5 indices"):
+        read(labels=[0, 0, 0, 1, 2])
+    with pytest.raises(DibsError, match="base: expected 2 modes, found 1"):
+        read({**model.tensors, "base": model.tensors["base"][:1]})
+    with pytest.raises(DibsError, match=r"damaged .*expected \(1, "):
+        read({**model.tensors, "kappa": model.tensors["kappa"][..., :-1]})
 
 
-# --- commands --------------------------------------------------------------------------------------------
+# --- training --------------------------------------------------------------------------------------------
 
 
-def test_it_goes_through_the_commands(pipeline, tmp_path, capsys):
-    root = tmp_path / "results"
-    shutil.copytree(pipeline.root, root)
-    common = ["--gap", "2", "--results", str(root), "--method", "dibs-branched"]
-    assert cli.main(["fit", str(pipeline.file), *common, "--quiet", "--settings", pipeline.settings["fit"]]) == 0
-    assert "mode 0 of indices 0" in capsys.readouterr().out
-    file = root / "templates-branched/tiny/gap2/seed0.safetensors"
-    told = json.loads(file.with_suffix(".json").read_text())
-    assert told["train"] == [0, 2, 4] and sorted(i for mode in told["modes"] for i in mode["train"]) == [0, 2, 4]
-    _, meta = read_tensors(file)
-    assert {"config_digest", "code_digest", "family_digest", "version"} <= meta.keys()
-    assert cli.main(["evaluate", str(pipeline.file), *common, "--settings", '{"rollouts": 50}']) == 0
-    assert "dibs-branched tiny gap 2 seed 0: training" in capsys.readouterr().out
-    policy = str(tmp_path / "p.safetensors")
-    assert cli.main(["policy", str(pipeline.file), *common, "--index", "3", "--output", policy]) == 0
-    assert cli.main(["rollout", policy, "--episodes", "2"]) == 0
-    assert "of 2 episodes satisfy index 3" in capsys.readouterr().out
+def test_training_reports_modes_and_silhouettes(training):
+    model = DIBS_BRANCHED.train(training, FitSettings(max_steps=60, batch=64))
+    metrics = plain(dict(model.metrics))
+    assert set(metrics) == {"train", "modes", "silhouette"} and metrics["train"] == [0, 2, 4]
+    assert sorted(i for mode in metrics["modes"] for i in mode["train"]) == [0, 2, 4]
+    assert all(set(mode) == {"edges", "per_index", "steps", "curve", "train"} for mode in metrics["modes"])
+    assert all(isinstance(count, str) for count in metrics["silhouette"])
+    assert set(model.steps) == {"start>a", "a>b"}
 
 
-def test_teachers_of_a_real_pipeline_have_ways(pipeline, tiny):
-    for index in (0, 2, 4):
-        found = ways(tiny, load_teacher(pipeline.places.teacher("tiny", 2, index, 0)))
+def test_trained_teachers_have_ways(training):
+    for file in training.teachers:
+        found = ways(training.tasks, training.split, load_teacher(file))
         assert len(found) == 2 and all(way is not None for way in found)
-
-
-def test_only_the_branched_method_depends_on_its_code():
-    assert code_of("dibs") == code_of("dibs-plus") == CODE
-    assert code_of("dibs-branched") == (*CODE, "dibs.templates.branched")

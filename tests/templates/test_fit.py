@@ -1,4 +1,4 @@
-"""The behavioural-cloning fit: its loss, its gradient, what it finds, and what it refuses."""
+"""The fit by behavioral cloning: its loss, its gradient, what it finds, and what it refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from dibs.errors import DibsError
 from dibs.policies.network import Network
 from dibs.settings import parse_settings
-from dibs.templates.fit import FitSettings, Objective, Priors, Supervision, _Batches, fit
+from dibs.templates.fit import FitSettings, Objective, Supervision, _Batches, fit
 from dibs.templates.polynomial import identity, unroll
 
 NETWORK = Network(2, (8,), 2)
@@ -35,8 +35,8 @@ def planted(
 
 
 def objective(data: Supervision, settings: FitSettings) -> Objective:
-    weights = (settings.prior, settings.movement, settings.free_biases)
-    return Objective(data, NETWORK, settings, Priors.uniform(NETWORK, len(data.base), *weights))
+    priors = [(settings.prior, settings.movement, settings.free_biases)] * len(data.base)
+    return Objective(data, NETWORK, settings.degree, priors)
 
 
 def rng() -> np.random.Generator:
@@ -67,7 +67,7 @@ def naive_loss(data: Supervision, kappa: np.ndarray, edge: int) -> float:
 def test_the_loss_is_the_printed_formula(degree):
     data, _ = planted(degree, rows=40)
     at = objective(data, FitSettings(degree=degree))
-    z = 0.3 * np.random.default_rng(1).standard_normal(at.embed(None).shape)
+    z = 0.3 * np.random.default_rng(1).standard_normal(at.start.shape)
     expected = [naive_loss(data, at.kappa(z), edge) for edge in (0, 1)]
     np.testing.assert_allclose(at.value(z), expected, rtol=1e-4)
 
@@ -80,7 +80,7 @@ def test_the_reported_loss_is_the_papers_even_with_priors():
     np.testing.assert_allclose(found.loss, found.per_index.sum(axis=1))
 
 
-def test_the_priors_are_added_to_what_is_minimised():
+def test_the_priors_are_added_to_what_is_minimized():
     data, _ = planted(rows=20)
     z = np.random.default_rng(2).standard_normal((2, 2, NETWORK.size))
     plain, pulled, still, freed = (
@@ -99,7 +99,7 @@ def test_the_gradient_against_autograd(degree, prior):
     data, _ = planted(degree, rows=32)
     data.present[1, 3] = False
     at = objective(data, FitSettings(degree=degree, prior=prior, movement=prior / 2))
-    z = 0.2 * np.random.default_rng(3).standard_normal(at.embed(None).shape)
+    z = 0.2 * np.random.default_rng(3).standard_normal(at.start.shape)
     for edges in (np.array([0, 1]), np.array([1])):
         got = at.gradient(z, edges, slice(0, 32))
         variable = torch.tensor(z, requires_grad=True)

@@ -16,10 +16,14 @@ from dibs.templates.polynomial import (
     travel,
     travel_gradient,
     unroll,
-    unroll_gradient,
 )
 
 DEGREES = (0, 1, 2, 3)
+
+
+def unroll_gradient(kappa: np.ndarray, policies: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """Gradient of a loss with respect to κ, given those at every unrolled policy."""
+    return travel_gradient([kappa], [0] * (len(policies) - 1), policies, gradients)[0]
 
 
 def example(degree: int, batch: tuple[int, ...] = (2, 5), seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

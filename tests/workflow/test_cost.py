@@ -1,4 +1,4 @@
-"""What a study costs, estimated from the times of jobs that were run."""
+"""The cost of a study, estimated from the times of jobs that were run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ COST = ROOT / "workflow/scripts/cost.py"
 HEAD = "s\th:m:s\tmax_rss\n"
 
 
-def cost(*arguments: str, told: str = "", fails: bool = False) -> str:
-    done = subprocess.run([sys.executable, COST, *arguments], input=told, cwd=ROOT, capture_output=True, text=True)
+def cost(*arguments: str, listing: str = "", fails: bool = False) -> str:
+    done = subprocess.run([sys.executable, COST, *arguments], input=listing, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode != 0) == fails, done.stderr
     return done.stdout + done.stderr
 
@@ -40,21 +40,23 @@ def test_core_hours_of_the_full_paper(tmp_path: Path):
             "teachers/car2d-reach/base/seed0/0": 60.0,
             "teachers/car2d-reach/gap5/seed0/5": 30.0,
             "teachers/car2d-reach/gap5/seed0/10": 42.0,
-            "templates/dibs/car2d-reach/gap5/seed0": 3600.0,
+            "models/dibs/car2d-reach/gap5/seed0": 3600.0,
             "evaluations/dibs/car2d-reach-k5/gap5/seed0": 10.0,
             "evaluations/dibs/simpledrone-reach-k5/gap5/seed0": 30.0,
+            "templates/dibs/car2d-reach/gap5/seed0": 1.0,  # of version 0.1
+            "models/unknown/car2d-reach/gap5/seed0": 1.0,
         },
     )
     found = rows(cost("config.yaml", "--measured", str(root)))
-    # At 10 seeds: index 0 of car2d-reach takes 60 s, its 8 links at gap 5 36, and all others the mean of these three.
+    # With 10 seeds: index 0 of car2d-reach takes 60 s, its 8 other teachers at gap 5 36 s, all others the mean, 44 s.
     seconds = 10 * 60 + 80 * 36 + (2980 - 90) * 44
     assert found["teachers"] == ["2980", "3", "2480", f"{seconds / 2980:.1f}", f"{seconds / 3600:.1f}"]
-    assert found["templates dibs"] == ["480", "1", "420", "3600.0", "480.0"]
-    # 5 benchmarks × 6 gaps × 10 seeds of the two families that were measured; others by environment, then by method.
+    assert found["models dibs"] == ["480", "1", "420", "3600.0", "480.0"]
+    # 5 benchmarks × 6 gaps × 10 seeds of two families were measured; others by environment, then by method.
     car, drone = 600 + 2 * 4 * 10, 300
     seconds = car * 10 + drone * 30 + (1480 - car - drone) * 20
     assert found["evaluations dibs"] == ["1480", "2", str(1480 - 600), f"{seconds / 1480:.1f}", f"{seconds / 3600:.1f}"]
-    assert found["datasets"][3:] == ["unknown", "unknown"] and found["baselines maml"][0] == "1480"
+    assert found["datasets"][3:] == ["unknown", "unknown"] and found["models maml"][0] == "1480"
     assert found["all"][0] == str(2 * 2980 + 2 * 480 + 6400 + 10360) and found["all"][-1].endswith("jobs unknown")
 
 
@@ -64,17 +66,14 @@ def test_no_times_is_an_error(tmp_path: Path):
 
 @pytest.mark.slow
 def test_cluster_jobs_in_a_dry_run(clone: Clone):
-    """A chain with its datasets is one, an evaluation's list none."""
+    """A chain with its datasets is one job. Lists of evaluations are made locally."""
     listing = clone.run("-n", "--profile", "profiles/slurm", *TINY)
-    found = dict(line.rsplit(maxsplit=1) for line in cost("--cluster-jobs", told=listing).splitlines())
+    found = dict(line.rsplit(maxsplit=1) for line in cost("--cluster-jobs", listing=listing).splitlines())
     assert {name.strip(): int(number) for name, number in found.items()} == {
-        "teacher": 1,
-        "dataset": 1,
-        "chain (group)": 2,
-        "template": 4,
-        "baseline": 2,
+        "chain (group)": 3,  # index 0, gap 4, gap 2
+        "model": 6,
         "evaluation (group)": 6,
-        "table": 5,
+        "table": 4,
         "figure": 4,
-        "total": 25,
+        "total": 23,
     }

@@ -1,21 +1,27 @@
-"""The full paper's plan: counted against a calculation that shares nothing with it, in bounded time, without torch."""
+"""The plan: the full paper counted independently, in bounded time and without torch; which ids a change affects."""
 
 from __future__ import annotations
 
 import re
 import resource
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
-from dibs.config import load_config
 from dibs.errors import DibsError
-from dibs.plan import FIGURES, TABLES, Plan, middle_gap
-from dibs.variants import Variants
+from dibs.methods import get_method
+from dibs.studies.checks import load_config, parse_config
+from dibs.studies.collect import middle_split
+from dibs.studies.plan import Plan, middle
+from dibs.studies.variants import Variants
+from dibs.teachers.base import get_algorithm
 
-from .conftest import ROOT, Clone, job_counts
+from .conftest import ROOT, SPARSE, TINY, Clone, job_counts
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -28,45 +34,46 @@ FAMILIES = [
     (4, 9, (3,), 1),
     (4, 10, (5, 2), 1),
 ]
-PER_FAMILY = {"genrl"}  # trained once for all benchmarks of a family
+PER_FAMILY = {"dibs", "dibs-plus", "genrl"}  # one model for all benchmarks of a family
+FIGURES = 34 + 3 + 22  # one per benchmark, three over all of them, those of the paper
+
+
+@pytest.fixture(autouse=True)
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
 
 
 def expected(methods: list[str]) -> dict[str, int]:
-    """Jobs by rule, by hand."""
+    """Return the number of jobs by rule."""
     bases = sum(n for n, *_ in FAMILIES)
     links = sum(n * sum(last // gap for gap in gaps) for n, last, gaps, _ in FAMILIES)  # indices gap, 2·gap, …, L
     splits = sum(n * len(gaps) for n, _, gaps, _ in FAMILIES)
     cells = sum(n * len(gaps) * benchmarks for n, _, gaps, benchmarks in FAMILIES)
-    templates = [m for m in methods if m.startswith("dibs")]
-    trained = [m for m in methods if m not in templates and m != "maml-adapted"]
+    trained = [m for m in methods if m != "maml-adapted"]
     return {
-        "base_teacher": SEEDS * bases,
-        "teacher": SEEDS * links,
-        "base_dataset": SEEDS * bases,
-        "dataset": SEEDS * links,
-        **{f"template_{m.replace('-', '_')}": SEEDS * splits for m in templates},
-        "baseline": SEEDS * sum(splits if m in PER_FAMILY else cells for m in trained),
+        "teacher": SEEDS * (bases + links),
+        "dataset": SEEDS * (bases + links),
+        "model": SEEDS * sum(splits if m in PER_FAMILY else cells for m in trained),
         "evaluation": SEEDS * cells * len(methods),
         "evaluation_list": 34,
-        "table": 5,
-        "figure": 24,
+        "table": 6,
+        "figure": FIGURES,
     }
 
 
 def test_the_calculation_is_that_of_the_paper():
-    count = expected(["dibs", "dibs-plus", "genrl", "ars", "bc", "maml", "varibad"])
-    assert count["base_teacher"] + count["teacher"] == count["base_dataset"] + count["dataset"] == 2980
-    assert count["template_dibs"] == 480
-    assert count["baseline"] == 4 * 1480 + 480
-    assert count["evaluation"] == 7 * 1480
+    count = expected(["dibs", "dibs-plus", "genrl", "ars", "bc", "maml", "varibad", "maml-adapted"])
+    assert count["teacher"] == count["dataset"] == 2980
+    assert count["model"] == 3 * 480 + 4 * 1480
+    assert count["evaluation"] == 8 * 1480
 
 
 @pytest.mark.slow
 def test_full_plan(tmp_path: Path):
-    """`snakemake -n --quiet`: the counted plan, in less than a minute of one core, without torch."""
-    seen = tmp_path / "modules"
+    """`snakemake -n --quiet` prints the counted plan in less than a minute of one core, without torch."""
+    modules = tmp_path / "modules"
     (tmp_path / "sitecustomize.py").write_text(
-        f"import atexit, sys\natexit.register(lambda: open({str(seen)!r}, 'a').write(' '.join(sys.modules)))\n"
+        f"import atexit, sys\natexit.register(lambda: open({str(modules)!r}, 'a').write(' '.join(sys.modules)))\n"
     )
     clone = Clone(ROOT)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -82,113 +89,252 @@ def test_full_plan(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     methods = yaml.safe_load((ROOT / "config.yaml").read_text())["methods"]
     assert job_counts(done.stdout) == expected(methods)
-    loaded = set(seen.read_text().split())
+    loaded = set(modules.read_text().split())
     assert "snakemake" in loaded
     assert not loaded & {"torch", "scipy", "matplotlib", "stable_baselines3"}
-    # A quiet core takes half a minute. Seconds of the processor are counted, not of the clock, and twice as many
-    # allowed: tests share the machine.
+    # An idle core takes 25 s. Processor time is compared, with a wide margin, because tests share the machine.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 120
 
 
-def test_check_counts_the_same(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    counted = Plan(load_config("config.yaml")).counts()
+def test_check_counts_the_same():
     jobs = expected(yaml.safe_load(Path("config.yaml").read_text())["methods"])
-    assert counted == {
-        "teachers": jobs["base_teacher"] + jobs["teacher"],
-        "datasets": jobs["base_dataset"] + jobs["dataset"],
-        "templates": sum(n for rule, n in jobs.items() if rule.startswith("template")),
-        "baselines": jobs["baseline"],
-        "evaluations": jobs["evaluation"],
-    }
+    stages = {f"{stage}s": jobs[stage] for stage in ("teacher", "dataset", "model", "evaluation")}
+    assert Plan(load_config("config.yaml")).counts() == stages
 
 
-def test_goals_share_what_they_are_trained_on(monkeypatch):
-    """k = 1 … 5 have one set of teachers, datasets and templates; index 0 has one teacher for all gaps."""
-    monkeypatch.chdir(ROOT)
+def test_benchmarks_of_a_family_share_what_they_are_trained_on():
+    """k = 1 … 5 share teachers, datasets and templates. The teacher of index 0 serves all splits."""
     plan = Plan(load_config("config.yaml"))
     for method in ("dibs", "dibs-plus"):
-        assert len({plan.artefact(method, f"car2d-reach-k{k}", 5, 0) for k in range(1, 6)}) == 1
-    firsts = {plan.teachers("car2d-reach", gap, 0)[0] for gap in (20, 10, 8, 5, 4, 2)}
+        assert len({plan.model(method, f"car2d-reach-k{k}", "gap5", 0) for k in range(1, 6)}) == 1
+    firsts = {plan.teachers("car2d-reach", f"gap{gap}", 0)[0] for gap in (20, 10, 8, 5, 4, 2)}
     assert firsts == {"results/teachers/car2d-reach/base/seed0/0.safetensors"}
-    assert plan.previous_teacher("car2d-reach", 20, 20, 3) == "results/teachers/car2d-reach/base/seed3/0.safetensors"
-    assert plan.previous_teacher("car2d-reach", 5, 20, 3) == "results/teachers/car2d-reach/gap5/seed3/15.safetensors"
+    assert plan.previous("car2d-reach", "gap20", 20, 3) == ["results/teachers/car2d-reach/base/seed3/0.safetensors"]
+    assert plan.previous("car2d-reach", "gap5", 20, 3) == ["results/teachers/car2d-reach/gap5/seed3/15.safetensors"]
+    assert plan.previous("car2d-reach", "base", 0, 3) == []
 
 
-def test_plan_knows_the_tables_and_figures_there_are():
-    from dibs.analysis import figures, tables
-
-    assert set(TABLES) == set(tables.TABLES)
-    assert set(figures.FIGURES) <= set(FIGURES) <= {*figures.FIGURES, *figures.illustrations()}
-    for name, shown in FIGURES.items():
-        needs = None if shown.of == "nothing" else shown.of.removesuffix("s")
-        assert (figures.FIGURES[name].needs if name in figures.FIGURES else None) == needs, name
+# --- reports ---------------------------------------------------------------------------------------------
 
 
-def test_figures_of_one_split_show_the_same_one(monkeypatch):
-    """What the plan makes for them is what they choose by themselves among all splits."""
-    import pandas as pd
+def made(plan: Plan) -> set[str]:
+    return {Path(file).stem for kind in ("table", "figure") for file in plan.reports(kind)}
 
-    from dibs.analysis import figures
 
-    monkeypatch.chdir(ROOT)
+def test_figures_of_one_split_show_the_one_they_choose_themselves():
+    """The plan makes the split that such a figure chooses among all evaluations."""
     plan = Plan(load_config("config.yaml"))
     for family in plan.config.families.values():
-        gaps = plan.config.gaps_of(family)
-        assert middle_gap(gaps) == figures.middle_gap(pd.DataFrame({"gap": gaps}))
-    shown = plan.figure_inputs("choice_trajectories")
-    assert shown == ["results/templates/car2d-choice/gap4/seed0.safetensors"]
-    assert len(plan.figure_inputs("loss_curves")) == SEEDS * sum(n for n, *_ in FAMILIES)
-    assert "results/teachers/car2d-reach/gap5/seed9/40.safetensors" in plan.figure_inputs("drift")
+        splits = plan.config.splits_of(family)
+        frame = pd.DataFrame([{"split": s.name, "train_size": len(s.indices)} for s in splits])
+        assert middle(splits).name == middle_split(frame)
+    models = [f"results/models/dibs/car2d-choice/gap4/seed{seed}.safetensors" for seed in range(SEEDS)]
+    assert plan.report_inputs("choice_trajectories") == models
+    assert len(plan.report_inputs("loss_curves")) == SEEDS * sum(n for n, *_ in FAMILIES)
+    assert "results/teachers/car2d-reach/gap5/seed9/40.safetensors" in plan.report_inputs("drift")
+    assert plan.report_inputs("environments") == []
 
 
-def test_nothing_is_trained_for_a_figure_only(monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_nothing_is_trained_only_for_a_figure():
     config = load_config("config.yaml")
-    names = {Path(file).stem for file in Plan(config.model_copy(update={"methods": ["maml"]})).figures}
-    assert "scalability_k5" in names and not names & {"loss_curves", "drift", "choice_trajectories"}
+    found = made(Plan(config.model_copy(update={"methods": ["maml"]})))
+    assert "scalability_k5" in found and not found & {"loss_curves", "drift", "choice_trajectories"}
 
 
-def test_the_branched_template_is_shown_beside_the_single_one(monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_the_branched_template_is_shown_next_to_the_single_one():
     root = "results/ablations/branching/independent"
     plan = Variants(load_config("config.yaml"))[root]
-    assert f"{root}/figures/branching.png" in plan.figures
-    assert plan.figure_inputs("branching") == [
-        f"{root}/{folder}/car2d-switch/gap4/seed{seed}.safetensors"
-        for folder in ("templates", "templates-branched")
+    assert "branching" in made(plan)
+    assert plan.report_inputs("branching") == [
+        f"{root}/models/{method}/car2d-switch/gap4/seed{seed}.safetensors"
+        for method in ("dibs", "dibs-branched")
         for seed in range(3)
     ]
-    assert not any("branched/c" in file for file in plan.figure_inputs("loss_curves"))  # single templates only
-    assert (
-        plan.code("templates", "dibs") == plan.code("templates", "dibs-plus") != plan.code("templates", "dibs-branched")
-    )
+    assert {Path(file).parts[-4] for file in plan.report_inputs("loss_curves")} == {"dibs"}
     only = Plan(plan.config.model_copy(update={"methods": ["dibs-branched"]}))
-    assert not {"branching", "loss_curves"} & {Path(file).stem for file in only.figures}
+    assert "branching" not in made(only)
+
+
+GENERIC = {"relative", "benchmarks", "splits", "improvement", "ratios", "loss_curves", "drift"}
+
+
+def test_a_custom_family_gets_no_report_of_the_paper():
+    """Only generic tables and figures, of the requested methods."""
+    for overlay in ({}, {"reports": None}, {"benchmarks": ["tests/workflow/family.yaml"]}):
+        data = yaml.safe_load(Path("tests/workflow/tiny.yaml").read_text())
+        plan = Plan(parse_config(data | overlay))
+        shown = {f"success_by_index-{benchmark}" for benchmark in plan.config.chosen}
+        assert made(plan) == GENERIC | shown
+        assert set(plan.captions) == GENERIC | shown
+        assert {e.method for e in plan.evaluations} == {"dibs", "dibs-plus", "ars"}
+        for name in ("table1", "claims", "environments", "scalability_k5", "spec-reach"):
+            with pytest.raises(DibsError, match=f"unknown report of this config '{name}'"):
+                plan.report_inputs(name)
+
+
+def test_a_mixed_study_shows_the_papers_benchmarks_only_in_the_papers_reports():
+    data = yaml.safe_load(Path("tests/workflow/tiny.yaml").read_text())
+    plan = Plan(parse_config(data | {"benchmarks": ["car2d-reach-k1", "tests/workflow/family.yaml"]}))
+    assert {"table1", "claims", "scalability_k1", *GENERIC} <= made(plan)
+    assert plan.report_inputs("table1") == ["results/inputs/car2d-reach-k1.txt"]
+    assert len(plan.report_inputs("relative")) == 3
 
 
 @pytest.mark.parametrize(
     "ask, text",
     [
-        (lambda plan: plan.figure_inputs("scalability_k6"), "unknown figure 'scalability_k6'. Did you mean"),
-        (lambda plan: plan.table_inputs("relativ"), "unknown table 'relativ'. Did you mean 'relative'"),
-        (lambda plan: plan.artefact("dibs", "car2d-reach-k9", 5, 0), "unknown benchmark 'car2d-reach-k9'"),
-        (lambda plan: plan.teachers("car2d-rech", 5, 0), "unknown family 'car2d-rech'. Did you mean"),
+        (
+            lambda plan: plan.report_inputs("scalability_k6"),
+            "unknown report of this config 'scalability_k6'. Did you mean",
+        ),
+        (
+            lambda plan: plan.report_inputs("relativ"),
+            "unknown report of this config 'relativ'. Did you mean 'relative'",
+        ),
+        (lambda plan: plan.model("dibs", "car2d-reach-k9", "gap5", 0), "unknown benchmark 'car2d-reach-k9'"),
+        (lambda plan: plan.teachers("car2d-rech", "gap5", 0), "unknown family 'car2d-rech'. Did you mean"),
+        (lambda plan: plan.teachers("car2d-reach", "spars", 0), "unknown split of car2d-reach 'spars'"),
+        (lambda plan: plan.teachers("car2d-reach", "gap41", 0), "the gap is larger than the last index 40"),
     ],
 )
-def test_what_is_not_in_the_config_is_told(ask, text, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_what_the_config_does_not_have_is_named(ask: Callable[[Plan], Any], text: str):
     with pytest.raises(DibsError, match=re.escape(text)):
         ask(Plan(load_config("config.yaml")))
+
+
+# --- ids: what test_reruns.py checks with Snakemake, here with more families, methods and algorithms --------------
+
+
+STUDY: dict[str, Any] = {
+    "seeds": 1,
+    "benchmarks": ["car2d-reach-k1", "car2d-reach-k2", "simpledrone-reach-k1"],  # teachers: ars, ars, ppo
+    "gaps": [20, 10],
+    "methods": ["dibs", "dibs-plus", "genrl", "ars", "maml", "maml-adapted"],
+}
+
+
+def ids(data: dict[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return all ids of a config by stage, method, family and what else identifies a file."""
+    plan = Plan(parse_config(data))
+    found: dict[tuple[str, ...], str] = {}
+    for family, split, seed in plan.splits:
+        for index in plan.split(family, split).indices:
+            found["teacher", "", family, split, str(index)] = plan.teacher_id(family, split, index, seed)
+            found["dataset", "", family, split, str(index)] = plan.dataset_id(family, split, index, seed)
+    for e in plan.evaluations:
+        family = plan.benchmark(e.benchmark).family.name
+        path = Path(plan.model(e.method, e.benchmark, e.split, e.seed))
+        method, unit = path.parts[-4:-2]
+        found["model", method, family, unit, e.split] = plan.model_id(method, unit, e.split, e.seed)
+        found["evaluation", e.method, family, e.benchmark, e.split] = plan.evaluation_id(
+            e.method, e.benchmark, e.split, e.seed
+        )
+    return found
+
+
+def changed(before: dict[tuple[str, ...], str], after: dict[tuple[str, ...], str]) -> set[tuple[str, str, str]]:
+    """Return stage, method and family of all ids that differ; either all files of such a triple differ or none."""
+    assert before.keys() == after.keys()
+    kinds = {key[:3] for key in before if before[key] != after[key]}
+    assert not [key for key in before if key[:3] in kinds and before[key] == after[key]]
+    return kinds
+
+
+def test_ids_differ():
+    """Except for the teacher and dataset of index 0, which all splits share."""
+    found = ids(STUDY)
+    own = {key: value for key, value in found.items() if key[0] not in ("teacher", "dataset") or key[4] != "0"}
+    assert len(set(own.values())) == len(own)
+    shared = {value for key, value in found.items() if key not in own}
+    assert len(shared) == 4 and not shared & set(own.values())
+
+
+def test_version_of_an_algorithm(monkeypatch: pytest.MonkeyPatch):
+    before = ids(STUDY)
+    monkeypatch.setitem(vars(get_algorithm("ppo")), "version", 2)
+    kinds = changed(before, ids(STUDY))
+    assert {family for _, _, family in kinds} == {"simpledrone-reach"}
+    assert {(stage, method) for stage, method, _ in kinds} == {
+        *(("teacher", ""), ("dataset", "")),
+        *((stage, m) for stage in ("model", "evaluation") for m in ("dibs", "dibs-plus", "genrl", "ars")),
+    }  # MAML uses no teachers
+
+
+def test_version_of_a_method(monkeypatch: pytest.MonkeyPatch):
+    before = ids(STUDY)
+    families = ("car2d-reach", "simpledrone-reach")
+    for name, evaluated in {"genrl": ["genrl"], "maml": ["maml", "maml-adapted"]}.items():
+        with monkeypatch.context() as patch:
+            patch.setitem(vars(get_method(name)), "version", 2)
+            after = changed(before, ids(STUDY))
+        models = {("model", name, family) for family in families}
+        assert after == models | {("evaluation", m, family) for m in evaluated for family in families}
+    with monkeypatch.context() as patch:
+        patch.setitem(vars(get_method("maml-adapted")), "version", 2)
+        assert {kind[:2] for kind in changed(before, ids(STUDY))} == {("evaluation", "maml-adapted")}
+
+
+@pytest.mark.parametrize(
+    "overlay, stages",
+    [
+        ({"teachers": {"probes": 7}}, {"teacher", "dataset", "model", "evaluation"}),
+        ({"datasets": {"size": 7}}, {"dataset", "model", "evaluation"}),
+        ({"evaluation": {"rollouts": 7}}, {"evaluation"}),
+        ({"teachers": {"families": {"car2d-choice": {"probes": 7}}}}, set()),
+        ({"methods": list(reversed(STUDY["methods"])), "benchmarks": list(reversed(STUDY["benchmarks"]))}, set()),
+    ],
+)
+def test_settings(overlay: dict[str, Any], stages: set[str]):
+    kinds = changed(ids(STUDY), ids(STUDY | overlay))
+    assert {stage for stage, *_ in kinds} == stages
+    assert not {kind for kind in kinds if "datasets" in overlay and kind[1] in ("ars", "genrl", "maml")}
+
+
+def test_a_family_changes_alone(tmp_path: Path):
+    text = Path("tests/workflow/family.yaml").read_text()
+    file = tmp_path / "family.yaml"
+    data = {**STUDY, "benchmarks": ["car2d-reach-k1", str(file)], "gaps": [4, 2]}
+
+    def with_text(new: str) -> dict[tuple[str, ...], str]:
+        file.write_text(new)
+        return ids(data)
+
+    before = with_text(text)
+    for old, new in {"two goals in order": "two goals", "gaps: [4, 2]": "gaps: [2]", "teacher: ars": ""}.items():
+        assert changed(before, with_text(text.replace(old, new))) == set(), old
+    for old, new in {"noise: 0.1": "noise: 0.2", "horizon: 10": "horizon: 11", "hidden: [4]": "hidden: [5]"}.items():
+        kinds = changed(before, with_text(text.replace(old, new)))
+        assert {stage for stage, *_ in kinds} == {"teacher", "dataset", "model", "evaluation"}, old
+        assert {family for *_, family in kinds} == {"tiny-reach"}, old
+    # Another specification of one benchmark concerns its evaluations and the methods with one model per benchmark.
+    other = text.replace("k1: achieve reach(g1)", "k1: achieve reach(g1); achieve reach(g2)")
+    after = with_text(other)
+    differing = {key[:2] for key in before if before[key] != after[key]}
+    assert {key for key in differing if key[0] == "model"} == {("model", "ars"), ("model", "maml")}
+    assert {key[3] for key in before if before[key] != after[key]} == {"tiny-reach-k1"}
+
+
+# --- Snakemake -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_named_splits_are_planned(clone: Clone):
+    """Splits whose last index is that of no family in the study are rejected; others replace or extend the gaps."""
+    assert clone.plan("teachers", *TINY, *SPARSE) == {"teacher": 3, "teachers": 1}
+    assert clone.plan("teachers", *TINY, "--config", "splits={sparse: [0, 1, 4]}")["teacher"] == 4 + 2
+    output = clone.run("-n", *TINY, "--config", "splits={sparse: [0, 1, 5]}", fails=True)
+    assert "splits.sparse: fits no chosen family" in output
 
 
 @pytest.mark.slow
 def test_workflow_is_formatted_and_linted():
     clone = Clone(ROOT)
-    said = subprocess.run(
+    done = subprocess.run(
         [*clone.command("--lint")], cwd=ROOT, env=clone.environment, capture_output=True, text=True, timeout=300
     )
-    assert said.returncode == 0, said.stdout + said.stderr
+    # The rules run in the environment that runs Snakemake.
+    found = set(re.findall(r"^ +\* (.*)", done.stdout + done.stderr, re.MULTILINE))
+    assert found == {"Specify a conda environment or container for each rule.:"}, done.stdout + done.stderr
     files = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
-    said = subprocess.run(["snakefmt", "--check", *map(str, files)], cwd=ROOT, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
+    done = subprocess.run(["snakefmt", "--check", *map(str, files)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

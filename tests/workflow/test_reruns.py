@@ -1,4 +1,4 @@
-"""What is made again after a change, read from the dry run's plan: what depends on it, and nothing else."""
+"""What Snakemake plans after a change to a finished run: what depends on the change, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,33 +10,39 @@ from .conftest import TINY, Clone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# Of the tiny config: one seed, gaps 4 and 2, that is indices 0, 4 and 0, 2, 4; one benchmark, three methods. Of its
-# four figures one shows evaluations, one templates of `dibs`, one teachers, and one is an illustration.
-MEASURE = {"evaluation_list": 1, "table": 5, "figure": 1}
-EVALUATIONS = {"evaluation": 6, **MEASURE}
-TEMPLATES = {"template_dibs": 2, "template_dibs_plus": 2, "evaluation": 4, **MEASURE, "figure": 2}
-DATASETS = {"base_dataset": 1, "dataset": 3, **TEMPLATES}
-BASELINES = {"baseline": 2, "evaluation": 2, **MEASURE}
-EVERYTHING = {"base_teacher": 1, "teacher": 3, "baseline": 2, **DATASETS, "evaluation": 6, "figure": 3}
+# The tiny config has one seed, one benchmark, three methods and gaps 4 and 2, that is indices 0, 4 and 0, 2, 4. Four
+# tables and two figures show evaluations, one figure shows the loss of `dibs` and one the teachers, both at gap 2.
+FAMILY = "tests/workflow/family.yaml"
+REPORTS = {"evaluation_list": 1, "table": 4, "figure": 2}
+TEMPLATES = {"model dibs": 2, "evaluation dibs": 2, "model dibs-plus": 2, "evaluation dibs-plus": 2}
+BASELINE = {"model ars": 2, "evaluation ars": 2}
+AFTER_DATASETS = {**TEMPLATES, **REPORTS, "figure": 3}
+EVERYTHING = {"teacher": 4, "dataset": 4, **TEMPLATES, **BASELINE, **REPORTS, "figure": 4}
+EVALUATIONS = {"evaluation dibs": 2, "evaluation dibs-plus": 2, "evaluation ars": 2, **REPORTS}
+
+Change = tuple[Callable[[Clone], None], tuple[str, ...]]
+"""An edit of the sources, and arguments of Snakemake."""
 
 
-def setting(*values: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
+def setting(*values: str) -> Change:
     return (lambda clone: None), ("--config", *values)
 
 
-def edit(file: str, old: str, new: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
+def edit(file: str, old: str, new: str) -> Change:
     return (lambda clone: clone.edit(file, old, new)), ()
 
 
-def code(file: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
+def code(file: str, text: str = "CHANGED = True\n") -> Change:
+    """Append code to a module."""
+
     def change(clone: Clone) -> None:
         path = clone.path / file
-        path.write_text(path.read_text() + "\n\nCHANGED = True\n")
+        path.write_text(f"{path.read_text()}\n\n{text}")
 
     return change, ()
 
 
-def words(file: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
+def docstring(file: str) -> Change:
     def change(clone: Clone) -> None:
         path = clone.path / file
         path.write_text(path.read_text().replace('"""', '"""Other words. ', 1) + "\n\n# a comment\n")
@@ -44,54 +50,70 @@ def words(file: str) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
     return change, ()
 
 
-def several(
-    *changes: tuple[Callable[[Clone], None], tuple[str, ...]],
-) -> tuple[Callable[[Clone], None], tuple[str, ...]]:
-    def change(clone: Clone) -> None:
-        for each, _ in changes:
-            each(clone)
-
-    return change, tuple(argument for _, arguments in changes for argument in arguments)
+def version(module: str, record: str) -> Change:
+    """Raise the version of a method or an algorithm."""
+    lines = f"import dataclasses\n\n{record} = dataclasses.replace({record}, version={record}.version + 1)\n"
+    return code(module, lines)
 
 
-CASES = {
+CASES: dict[str, tuple[Change, dict[str, int]]] = {
+    "no change": (setting(), {}),
+    # Settings.
     "evaluation setting": (setting("evaluation={rollouts: 60}"), EVALUATIONS),
-    "template setting": (setting("templates={max_steps: 90}"), TEMPLATES),
-    "setting of one method": (
+    "template setting": (setting("templates={max_steps: 90}"), AFTER_DATASETS),
+    "setting of one template method": (
         setting("templates={methods: {dibs-plus: {clip: 5.0}}}"),
-        {"template_dibs_plus": 2, "evaluation": 2, **MEASURE},
+        {"model dibs-plus": 2, "evaluation dibs-plus": 2, **REPORTS},
     ),
-    "dataset setting": (setting("datasets={size: 200}"), DATASETS),
-    "baseline setting": (setting("baselines={ars: {best: 4}}"), BASELINES),
+    "dataset setting": (setting("datasets={size: 200}"), {"dataset": 4, **AFTER_DATASETS}),
+    "baseline setting": (setting("baselines={ars: {best: 4}}"), {**BASELINE, **REPORTS}),
     "teacher setting": (setting("teachers={algorithms: {ars: {best: 4}}}"), EVERYTHING),
-    "one seed more": (
-        setting("seeds=2"),
+    "one seed more": (setting("seeds=2"), EVERYTHING),
+    "one method less": (setting("methods=[dibs, dibs-plus]"), REPORTS),
+    # Versions.
+    "version of all teachers": (edit("dibs/teachers/__init__.py", "VERSION = 1", "VERSION = 2"), EVERYTHING),
+    "version of the teachers' algorithm": (version("dibs/teachers/ars.py", "ALGORITHM"), EVERYTHING),
+    "version of the datasets": (
+        edit("dibs/datasets/__init__.py", "VERSION = 1", "VERSION = 2"),
+        {"dataset": 4, **AFTER_DATASETS},
+    ),
+    "version of a template method": (
+        version("dibs/templates/methods.py", "DIBS"),
+        {"model dibs": 2, "evaluation dibs": 2, **REPORTS, "figure": 3},
+    ),
+    "version of a baseline": (version("dibs/baselines/ars.py", "METHOD"), {**BASELINE, **REPORTS}),
+    "version of the evaluation": (edit("dibs/evaluation/__init__.py", "VERSION = 1", "VERSION = 2"), EVALUATIONS),
+    # The family. Index 1 is in no training set. Index 2 is in that of gap 2, where the teacher of index 4 follows it.
+    "a region of the family": (edit(FAMILY, "[1.5, 3.0]", "[1.6, 3.0]"), EVERYTHING),
+    "an unseen task": (edit(FAMILY, "[3.5, 6.0]", "[3.6, 6.0]"), EVALUATIONS),
+    "a task of one training set": (
+        edit(FAMILY, "[4.0, 6.0]", "[4.1, 6.0]"),
         {
-            **{"base_teacher": 1, "teacher": 3, "base_dataset": 1, "dataset": 3, "baseline": 2},
-            **{"template_dibs": 2, "template_dibs_plus": 2, "evaluation": 6, **MEASURE, "figure": 3},
+            **{"teacher": 2, "dataset": 2, "model dibs": 1, "model dibs-plus": 1, "model ars": 1},
+            **{**EVALUATIONS, "figure": 4},
         },
     ),
-    # Figures unroll templates with the same code.
-    "code of the fit": (code("dibs/templates/polynomial.py"), {**TEMPLATES, "figure": 4}),
-    "code of the tables": (code("dibs/analysis/tables.py"), {"table": 5}),
-    "a region of the family": (edit("tests/workflow/family.yaml", "[1.5, 3.0]", "[1.6, 3.0]"), EVERYTHING),
-    # At once, for none of them may rerun anything: a setting at its default, one of another family, docstrings and
-    # a comment, code of another baseline, the text of a rule, prose of the family.
-    "what changes nothing": (
-        several(
-            setting("teachers={algorithms: {ars: {best: 8}}, families: {reacher-*: {probes: 3}}}"),
-            words("dibs/templates/polynomial.py"),
-            code("dibs/baselines/maml.py"),
-            edit(
-                "workflow/rules/teachers.smk",
-                "--gap {wildcards.gap} --index",
-                "--quiet --gap {wildcards.gap} --index",
-            ),
-            edit("tests/workflow/family.yaml", "two goals in order", "two goals, in order"),
-        ),
-        {},
-    ),
 }
+
+
+UNCHANGED: dict[str, Change] = {
+    "settings at their defaults, and of another family": setting(
+        "teachers={algorithms: {ars: {best: 8}}, families: {reacher-*: {probes: 3}}}"
+    ),
+    "color of a method": edit("dibs/templates/methods.py", "#D62728", "#D62729"),
+    "error message": edit("dibs/provenance.py", "was written by dibs 0.1", "comes from dibs 0.1"),
+    "docstring": docstring("dibs/templates/polynomial.py"),
+    "caption": edit("dibs/studies/reports.py", '"Loss of the template', '"Losses of the template'),
+    "code of another algorithm": code("dibs/teachers/sb3.py"),
+    "version of another algorithm": version("dibs/teachers/sb3.py", "PPO_ALGORITHM"),
+    "version of another method": version("dibs/baselines/maml.py", "METHOD"),
+    "shell command of a rule": edit("workflow/rules/teachers.smk", '"dibs teacher {', '"dibs teacher --quiet {'),
+    "description of the family": edit(FAMILY, "two goals in order", "two goals, in order"),
+    "order of the family's gaps": edit(FAMILY, "gaps: [4, 2]", "gaps: [2, 4]"),
+    "resources": edit("dibs/teachers/ars.py", "minutes=20", "minutes=25"),
+    "time stamp of the family": ((lambda clone: (clone.path / FAMILY).touch()), ()),
+}
+"""What no result depends on."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -101,29 +123,46 @@ def test_plan_after_a_change(case: str, finished: Clone):
     assert finished.plan(*TINY, *arguments) == expected
 
 
+@pytest.mark.parametrize("case", UNCHANGED)
+def test_plan_is_empty_after_irrelevant_changes(case: str, finished: Clone):
+    change, arguments = UNCHANGED[case]
+    change(finished)
+    assert finished.plan(*TINY, *arguments) == {}
+
+
+def test_gaps_of_the_family_decide_only_what_there_is(finished: Clone):
+    """One more gap adds its own chain. One gap less leaves the files of the other alone."""
+    finished.edit(FAMILY, "gaps: [4, 2]", "gaps: [4, 2, 1]")
+    more = {"teacher": 4, "dataset": 4, "model dibs": 1, "model dibs-plus": 1, "model ars": 1}
+    # Gap 2 is now the middle split, as before: figures of teachers and losses stay.
+    evaluations = {"evaluation dibs": 1, "evaluation dibs-plus": 1, "evaluation ars": 1}
+    assert finished.plan(*TINY) == {**more, **evaluations, **REPORTS}
+    finished.edit(FAMILY, "gaps: [4, 2, 1]", "gaps: [2]")
+    assert finished.plan(*TINY) == REPORTS
+
+
 def test_a_missing_file_is_made_again_with_what_follows(finished: Clone):
-    """Also one that only lies between others: the default target names all evaluations."""
+    """The default target names all evaluations, so one that only lies between other files is made again, too."""
     (finished.results / "evaluations/dibs/tiny-reach-k2/gap2/seed0.parquet").unlink()
-    (finished.results / "templates/tiny-reach/gap2/seed0.safetensors").unlink()
-    assert finished.plan(*TINY) == {"template_dibs": 1, "evaluation": 1, **MEASURE, "figure": 2}
+    (finished.results / "models/dibs/tiny-reach/gap2/seed0.safetensors").unlink()
+    assert finished.plan(*TINY) == {"model dibs": 1, "evaluation dibs": 1, **REPORTS, "figure": 3}
 
 
-def test_one_figure_needs_only_its_own(clone: Clone):
-    plan = clone.plan("results/figures/choice_trajectories.pdf")
-    # One split of Choice: gap 4, the denser of the two in the middle, indices 0, 4, …, 20, one seed.
-    assert plan == {
-        "base_teacher": 1, "teacher": 5, "base_dataset": 1, "dataset": 5, "template_dibs": 1, "figure": 1,
-    }  # fmt: skip
+def test_one_figure_needs_only_its_own_inputs(clone: Clone):
+    # Choice at gap 4, the larger of the two splits in the middle: indices 0, 4, …, 20, one seed.
+    plan = clone.plan("results/figures/choice_trajectories.pdf", "--config", "seeds=1")
+    assert plan == {"teacher": 6, "dataset": 6, "model dibs": 1, "figure": 1}
 
 
 def test_a_failed_rerun_is_not_forgotten(finished: Clone):
-    """Snakemake deletes what it makes again: when that fails, what was made from it must not pass for up to date."""
+    """Snakemake deletes what it makes again. If that fails, files made from the old version must not seem current."""
     changed = (*TINY, "--config", "templates={max_steps: 90}")
-    command, line = "dibs/templates/commands.py", "    family = get_family(args.family)\n"
-    finished.edit(command, line, "    raise SystemExit(3)\n")
-    finished.run("results/templates/tiny-reach/gap2/seed0.safetensors", *changed, fails=True)
-    assert not (finished.results / "templates/tiny-reach/gap2/seed0.safetensors").exists()
-    finished.edit(command, "    raise SystemExit(3)\n", line)
-    assert finished.plan(*changed) == TEMPLATES
-    figure = {rule: count for rule, count in TEMPLATES.items() if rule != "table"}
-    assert finished.plan("results/figures/success_by_index.pdf", *changed) == {**figure, "figure": 1}
+    command, line = "dibs/commands/stages.py", "    method = get_method(args.method)\n    if method.trained_as:\n"
+    finished.edit(command, line, f"    raise SystemExit(3)\n{line}")
+    model = finished.results / "models/dibs/tiny-reach/gap2/seed0.safetensors"
+    finished.run(str(model.relative_to(finished.path)), *changed, fails=True)
+    assert not model.exists()
+    finished.edit(command, f"    raise SystemExit(3)\n{line}", line)
+    assert finished.plan(*changed) == AFTER_DATASETS
+    one = finished.plan("results/figures/success_by_index-tiny-reach-k2.pdf", *changed)
+    assert one == {**TEMPLATES, "evaluation_list": 1, "figure": 1}

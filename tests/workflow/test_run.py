@@ -1,8 +1,9 @@
-"""The tiny config end to end; killed half-way; with damaged files."""
+"""The tiny config end to end: complete, interrupted, with damaged or old files, with a named split."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,45 +11,66 @@ import time
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
-from dibs.config import load_config
-from dibs.files import read_json, read_table, read_tensors
-from dibs.plan import Plan
+from dibs.files import read_json, read_metadata, read_table, read_tensors, write_table, write_tensors
+from dibs.studies.checks import load_config
+from dibs.studies.plan import Plan
 
-from .conftest import TINY, Clone
+from .conftest import SPARSE, TINY, Clone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_everything_is_there(finished: Clone, monkeypatch):
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, finished: Clone) -> Plan:
     monkeypatch.chdir(finished.path)
-    plan = Plan(load_config("config.yaml", "tests/workflow/tiny.yaml"))
-    assert plan.counts() == {"teachers": 4, "datasets": 4, "templates": 4, "baselines": 2, "evaluations": 6}
-    for file in [*plan.tables, *plan.figures, *map(plan.evaluation, plan.evaluations)]:
+    return Plan(load_config("config.yaml", "tests/workflow/tiny.yaml"))
+
+
+def test_everything_is_there(finished: Clone, plan: Plan):
+    assert plan.counts() == {"teachers": 4, "datasets": 4, "models": 6, "evaluations": 6}
+    files = [*plan.reports("table"), *plan.reports("figure"), *map(plan.evaluation, plan.evaluations)]
+    for file in files:
         assert Path(file).stat().st_size > 0
-    for name in ("teachers", "datasets", "templates", "baselines", "evaluations", "tables", "figures"):
+    for name in ("teachers", "datasets", "models", "evaluations", "tables", "figures"):
         assert any((finished.results / "logs" / name).rglob("*.log")), f"no log of {name}"
     assert not list(finished.results.rglob("*.part"))
 
 
-def test_files_carry_the_digests_that_decide_what_is_rerun(finished: Clone, monkeypatch):
-    monkeypatch.chdir(finished.path)
-    plan = Plan(load_config("config.yaml", "tests/workflow/tiny.yaml"))
-    teacher = plan.teacher("tiny-reach", 2, 2, 0)
-    made = {
-        ("teachers", ""): read_json(teacher["metrics"]),
-        ("datasets", ""): read_table(plan.datasets("tiny-reach", 2, 0)[1])[1],
-        ("templates", ""): read_tensors(plan.artefact("dibs", "tiny-reach-k2", 2, 0))[1],
-        ("baselines", "ars"): read_tensors(plan.artefact("ars", "tiny-reach-k2", 2, 0))[1],
-    }
-    for method in ("dibs", "dibs-plus", "ars"):
-        file = plan.places.evaluation(method, "tiny-reach-k2", 2, 0)
-        made["evaluations", method] = read_table(file)[1]
-    for (stage, method), meta in made.items():
-        assert plan.code(stage, method) == meta["code_digest"], stage
-        assert plan.family_digest("tiny-reach") == meta["family_digest"], stage
+def test_a_study_of_a_custom_family_shows_nothing_of_the_paper(finished: Clone):
+    """No claims, no Table 1, no figure of the paper, and only the requested methods."""
+    tables = {file.name for file in (finished.results / "tables").iterdir()}
+    names = ("relative", "benchmarks", "splits", "improvement")
+    assert tables == {f"{name}.{suffix}" for name in names for suffix in ("csv", "md", "tex")}
+    figures = {file.name for file in (finished.results / "figures").iterdir()}
+    names = ("ratios", "success_by_index-tiny-reach-k2", "loss_curves", "drift")
+    assert figures == {f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")}
+    assert set(pd.read_csv(finished.results / "tables/benchmarks.csv")["method"]) == {"dibs", "dibs-plus", "ars"}
+    relative = pd.read_csv(finished.results / "tables/relative.csv")
+    assert not [column for column in relative if "paper" in column]
+    for file in (finished.results / "tables").iterdir():
+        assert not re.search(r"genrl|maml|varibad|GenRL|MAML|VariBAD|paper", file.read_text()), file
+
+
+def test_files_have_the_ids_that_decide_what_is_rerun(plan: Plan):
+    family, benchmark = "tiny-reach", "tiny-reach-k2"
+    found: dict[str, str] = {}
+    for family, split, seed in plan.splits:
+        files = zip(plan.teachers(family, split, seed), plan.datasets(family, split, seed), strict=True)
+        for index, (teacher, dataset) in zip(plan.split(family, split).indices, files, strict=True):
+            found[teacher] = plan.teacher_id(family, split, index, seed)
+            found[dataset] = plan.dataset_id(family, split, index, seed)
+    for e in plan.evaluations:
+        unit = benchmark if e.method == "ars" else family
+        found[plan.model(e.method, benchmark, e.split, e.seed)] = plan.model_id(e.method, unit, e.split, e.seed)
+        found[plan.evaluation(e)] = plan.evaluation_id(e.method, benchmark, e.split, e.seed)
+    assert len(found) == 4 + 4 + 6 + 6 and len(set(found.values())) == len(found)
+    for file, identity in found.items():
+        assert read_metadata(Path(file))["id"] == identity, file
 
 
 def test_a_second_run_does_nothing(finished: Clone):
@@ -60,44 +82,49 @@ def test_a_second_run_does_nothing(finished: Clone):
 def test_report(finished: Clone):
     finished.run(*TINY, "--report", "report.html")
     page = (finished.path / "report.html").read_text()
-    for text in (
-        "Figures",
-        "Tables",
-        "relative.csv",
-        "success_by_index.png",
-        "drift.png",
-        "Satisfaction rate at every index",
-    ):
+    shown = ("Figures", "Tables", "relative.csv", "success_by_index-tiny-reach-k2.png", "drift.png")
+    for text in (*shown, "Satisfaction rate at every index", "3 methods compared"):
         assert text in page
 
 
 def test_tables_are_put_into_a_page(finished: Clone):
     page = finished.path / "page.md"
     page.write_text("".join(f"<!-- {name}: begin -->\nold\n<!-- {name}: end -->\n" for name in ("methods", "sweeps x")))
-    command = [sys.executable, "workflow/scripts/study.py", "results", "--into", "page.md"]
-    said = subprocess.run(command, cwd=finished.path, check=True, capture_output=True, text=True, timeout=120)
-    assert "sweeps x: left as it is" in said.stderr
+    command = ("workflow/scripts/study.py", "results", "--into", "page.md")
+    assert "no table 'sweeps x'; left unchanged" in finished.python(*command).stderr
     head, _, *rows = (line for line in page.read_text().splitlines() if line.startswith("|"))
-    assert head == "| benchmark | gap | seeds | ARS | DIBS | DIBS+ |"
-    assert [row.split(" | ")[:3] for row in rows] == [["| `tiny-reach-k2`", gap, "1"] for gap in ("4", "2")]
+    assert head == "| benchmark | split | \\|Train\\| | seeds | ARS | DIBS | DIBS+ |"
+    cells = [row.strip("| ").split(" | ")[:4] for row in rows]
+    assert cells == [["`tiny-reach-k2`", "gap4", "2", "1"], ["`tiny-reach-k2`", "gap2", "3", "1"]]
     assert page.read_text().count("old") == 1
-    told = page.read_text()
-    subprocess.run([*command, "--only", "losses"], cwd=finished.path, check=True, timeout=120)
-    assert page.read_text() == told  # the page has no place for losses
-    said = subprocess.run([*command, "--only", "loss"], cwd=finished.path, capture_output=True, text=True, timeout=120)
-    assert said.returncode == 2 and "no table loss; there are teachers, templates, methods, losses" in said.stderr
+    text = page.read_text()
+    finished.python(*command, "--only", "losses")
+    assert page.read_text() == text  # the page has no marker for losses
+    done = finished.python(*command, "--only", "loss", fails=True)
+    assert done.returncode == 2 and "no table 'loss'; there are teachers, templates, methods, losses" in done.stderr
+
+
+def test_tables_of_the_documents(finished: Clone):
+    output = finished.python("workflow/scripts/study.py", "results").stdout
+    found = dict(text.split("\n", 1) for text in output.split("### ")[1:])
+    assert list(found) == ["teachers", "templates", "methods", "losses", "relative"]  # no claims, no table1
+    assert found["teachers"].count("| `tiny-reach` |") == 1 and " of 8 |" in found["teachers"]  # 4 teachers, 2 edges
+    rows = [line for line in found["methods"].splitlines() if line.startswith("| `tiny-reach-k2` |")]
+    assert len(rows) == 2 and all(row.count(" / ") == 3 for row in rows)
+    assert found["losses"].count("| `tiny-reach` |") == 4
+    assert "| ARS" in found["relative"]
 
 
 def times(clone: Clone) -> dict[Path, int]:
-    """When each result was written."""
-    kinds = ("teachers", "datasets", "templates", "templates-plus", "baselines", "evaluations")
+    """Return when each result was written."""
+    kinds = ("teachers", "datasets", "models", "evaluations")
     files = (file for kind in kinds for file in (clone.results / kind).rglob("[!.]*.*"))
     return {file.relative_to(clone.path): file.stat().st_mtime_ns for file in files}
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_stopped_and_resumed(way: signal.Signals, unstarted: Clone, finished_once: Clone):
-    """Ctrl-C, and kill −9 of Snakemake and its jobs: what was finished stays, the rest is made, to the same bytes."""
+    """After Ctrl-C or kill −9, finished files stay, and the rest is made with the same bytes."""
     chain = "results/teachers/tiny-reach"
     target = f"{chain}/gap2/seed0/4.safetensors"
     process = subprocess.Popen(
@@ -107,10 +134,10 @@ def test_stopped_and_resumed(way: signal.Signals, unstarted: Clone, finished_onc
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        # Tests that run in the background of a script are started with Ctrl-C ignored.
+        # A script's background jobs, such as these tests may be, start with Ctrl-C ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    # The log of the second link's job is there from its beginning to its end.
+    # The log of a job exists as long as it runs.
     second = unstarted.results / "logs/teachers/tiny-reach/gap2/seed0/2.log"
     deadline = time.monotonic() + 600
     while not second.exists():
@@ -124,8 +151,7 @@ def test_stopped_and_resumed(way: signal.Signals, unstarted: Clone, finished_onc
 
     if way == signal.SIGKILL:
         assert "locked" in unstarted.run(target, *TINY, fails=True).lower()
-        unlock = [sys.executable, "workflow/scripts/unlock.py"]
-        subprocess.run(unlock, cwd=unstarted.path, env=unstarted.environment, check=True, timeout=120)
+        assert "removing the lock" in unstarted.python("workflow/scripts/unlock.py").stderr
     unstarted.run(target, *TINY)
     after = times(unstarted)
     assert {file: after[file] for file in before} == before
@@ -135,7 +161,7 @@ def test_stopped_and_resumed(way: signal.Signals, unstarted: Clone, finished_onc
 
 
 def test_a_lock_that_is_held_stays(clone: Clone):
-    """Two runs in one directory are kept apart, and the script that removes stale locks knows a live one."""
+    """The script that removes stale locks leaves the lock of a live run alone."""
     locks = clone.path / ".snakemake/locks"
     process = subprocess.Popen(
         clone.command("results/teachers/tiny-reach/base/seed0/0.json", *TINY),
@@ -151,27 +177,26 @@ def test_a_lock_that_is_held_stays(clone: Clone):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGSTOP)
-        unlock = [sys.executable, "workflow/scripts/unlock.py"]
-        said = subprocess.run(unlock, cwd=clone.path, capture_output=True, text=True, timeout=120)
-        assert said.returncode == 1 and f"process {process.pid}" in said.stderr
+        done = clone.python("workflow/scripts/unlock.py", fails=True)
+        assert done.returncode == 1 and f"process {process.pid}" in done.stderr
         assert any(locks.iterdir())
     finally:
-        # Asked to end so early, Snakemake may never do so.
+        # Snakemake may ignore a polite request this early.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-# What is damaged, by kind, and what is made from it. These do not depend on one another.
-DAMAGED = {
+# A file of each kind, and a file made from it. None of them depends on another.
+INPUTS = {
     "teacher": ("teachers/tiny-reach/gap2/seed0/4.safetensors", "datasets/tiny-reach/gap2/seed0/4.parquet"),
     "buffers": ("teachers/tiny-reach/gap2/seed0/2.buffers.parquet", "datasets/tiny-reach/gap2/seed0/2.parquet"),
-    "dataset": ("datasets/tiny-reach/gap4/seed0/4.parquet", "templates/tiny-reach/gap4/seed0.safetensors"),
+    "dataset": ("datasets/tiny-reach/gap4/seed0/4.parquet", "models/dibs/tiny-reach/gap4/seed0.safetensors"),
     "template": (
-        "templates-plus/tiny-reach/gap4/seed0.safetensors",
+        "models/dibs-plus/tiny-reach/gap4/seed0.safetensors",
         "evaluations/dibs-plus/tiny-reach-k2/gap4/seed0.parquet",
     ),
     "baseline": (
-        "baselines/ars/tiny-reach-k2/gap4/seed0.safetensors",
+        "models/ars/tiny-reach-k2/gap4/seed0.safetensors",
         "evaluations/ars/tiny-reach-k2/gap4/seed0.parquet",
     ),
 }
@@ -187,27 +212,27 @@ def truncate(file: Path) -> None:
 
 
 def silently(damage: Callable[[Path], None], file: Path) -> None:
-    """As a disk does it: without a trace in the file's times."""
+    """Change a file but keep its modification time, as a failing disk does."""
     before = file.stat()
     damage(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_damaged_files_are_named_and_rebuilt(finished: Clone):
-    whole = {name: (finished.results / name).read_bytes() for name, _ in DAMAGED.values()}
+    whole = {name: (finished.results / name).read_bytes() for name, _ in INPUTS.values()}
     whole[EVALUATION] = (finished.results / EVALUATION).read_bytes()
     garbage(finished.results / EVALUATION)
-    said = finished.run("results/tables/relative.csv", *TINY, fails=True)
-    assert f"error: results/{EVALUATION}: damaged" in said and "Error in rule table" in said
+    output = finished.run("results/tables/relative.csv", *TINY, fails=True)
+    assert f"error: results/{EVALUATION}: damaged" in output and "Error in rule table" in output
 
-    for damage, (name, made) in zip(cycle((truncate, garbage)), DAMAGED.values(), strict=False):
+    for damage, (name, made) in zip(cycle((truncate, garbage)), INPUTS.values(), strict=False):
         silently(damage, finished.results / name)
         (finished.results / made).unlink()
-    targets = [f"results/{made}" for _, made in DAMAGED.values()]
-    said = finished.run(*targets, *TINY, fails=True)
-    for kind, (name, made) in DAMAGED.items():
-        assert f"error: results/{name}: damaged" in said, kind
-        assert f"output: results/{made}" in said, kind
+    targets = [f"results/{made}" for _, made in INPUTS.values()]
+    output = finished.run(*targets, *TINY, fails=True)
+    for kind, (name, made) in INPUTS.items():
+        assert f"error: results/{name}: damaged" in output, kind
+        assert f"output: results/{made}" in output, kind
         assert not (finished.results / made).exists()
 
     for name in whole:
@@ -217,13 +242,61 @@ def test_damaged_files_are_named_and_rebuilt(finished: Clone):
         assert (finished.results / name).read_bytes() == content, name
 
 
-def test_the_tables_of_the_documents_are_made_of_what_is_there(finished: Clone):
-    script = finished.path / "workflow/scripts/study.py"
-    told = subprocess.run([sys.executable, str(script), str(finished.results)], capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
-    teachers, _, methods, losses, relative, claims = told.stdout.split("### ")[1:]
-    assert teachers.count("| `tiny-reach` |") == 1 and " of 8 |" in teachers  # four teachers of two edges
-    rows = [line for line in methods.splitlines() if line.startswith("| `tiny-reach-k2` |")]
-    assert [row.split(" | ")[1] for row in rows] == ["4", "2"] and all(row.count(" / ") == 3 for row in rows)
-    assert losses.count("| `tiny-reach` |") == 4
-    assert relative.startswith("relative") and "| ARS |" in relative and claims.startswith("claims")
+# --- results of version 0.1 ------------------------------------------------------------------------------
+
+
+def without_format(file: Path) -> None:
+    """Rewrite a file as version 0.1 would have: with metadata, but no format."""
+    write: Callable[[Path, Any, dict[str, Any]], None]
+    data, meta = read_table(file) if file.suffix == ".parquet" else read_tensors(file)
+    write = write_table if file.suffix == ".parquet" else write_tensors
+    write(file, data, {key: value for key, value in meta.items() if key != "format"})
+
+
+def test_results_of_version_0_1_are_rejected_by_name(finished: Clone):
+    """They may lie under names that the new version uses. Snakemake has no record of how they were made."""
+    silently(without_format, finished.results / EVALUATION)
+    (finished.results / "tables/relative.csv").unlink()
+    output = finished.run("results/tables/relative.csv", *TINY, fails=True)
+    assert f"error: results/{EVALUATION}: was written by dibs 0.1" in output
+    for name, made in INPUTS.values():
+        silently(without_format, finished.results / name)
+        (finished.results / made).unlink()
+    output = finished.run(*(f"results/{made}" for _, made in INPUTS.values()), *TINY, fails=True)
+    for name, _ in INPUTS.values():
+        assert f"error: results/{name}: was written by dibs 0.1" in output, name
+
+
+# --- a named split ---------------------------------------------------------------------------------------
+
+
+def test_a_named_split_end_to_end_and_printed_commands_work_in_a_shell(finished: Clone):
+    """`snakemake -n -p` prints commands that make the same bytes when pasted into a shell."""
+    finished.run(*TINY, *SPARSE)
+    evaluation = finished.results / "evaluations/dibs/tiny-reach-k2/sparse/seed0.parquet"
+    assert read_table(evaluation)[1]["train"] == [0, 1, 4]
+    assert read_json(finished.results / "models/dibs/tiny-reach/sparse/seed0.json")["train"] == [0, 1, 4]
+    assert set(pd.read_csv(finished.results / "tables/splits.csv")["split"]) == {"sparse"}
+    assert finished.plan(*TINY, *SPARSE) == {}
+
+    made = {file: file.read_bytes() for file in finished.results.rglob("*") if is_result(file)}
+    output = finished.run("-n", "-p", "--forceall", *TINY, *SPARSE)
+    commands = re.findall(r"^Shell command: (dibs .*)$", output, re.MULTILINE)
+    kinds = ("teacher", "dataset", "fit", "evaluate", "table", "figure")
+    assert [sum(c.startswith(f"dibs {kind} ") for c in commands) for kind in kinds] == [3, 3, 3, 3, 4, 4]
+    for file in made:
+        if file.parent != finished.results / "inputs":
+            file.unlink()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = finished.environment | {"PATH": path, "PYTHONPATH": str(finished.path)}
+    for command in commands:
+        if not command.startswith("dibs figure"):
+            done = subprocess.run(command, shell=True, cwd=finished.path, env=environment, timeout=120)
+            assert done.returncode == 0, (command, Path(finished.path, command.split()[-2]).read_text())
+    for file, content in made.items():
+        if "sparse" in file.parts or "base" in file.parts or "tables" in file.parts:
+            assert file.read_bytes() == content, file
+
+
+def is_result(file: Path) -> bool:
+    return file.is_file() and not {"logs", "times"} & set(file.parts) and not file.name.endswith(".timing.json")

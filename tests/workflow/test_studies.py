@@ -1,29 +1,25 @@
-"""Ablations and sweeps: what they share with the config, what is made for them, and what is wrong with one."""
+"""Ablations and sweeps: what they share with the config, what is made for them, and how they are summarized."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from snakemake.utils import Paramspace
 
-from dibs.config import load_config, parse_config
 from dibs.errors import DibsError
 from dibs.files import read_table
-from dibs.variants import Variants, columns, folder, points
+from dibs.studies.checks import load_config
+from dibs.studies.variants import ROOT as VARIANT
+from dibs.studies.variants import Variants, folder, points
 
 from .conftest import ROOT, TINY, Clone
 
-SMALL = {"benchmarks": ["car2d-reach-k1"], "methods": ["dibs"]}
-STUDY = {"benchmarks": ["car2d-reach-k5"], "gaps": [5]}
-
 
 @pytest.fixture(autouse=True)
-def in_root(monkeypatch):
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
@@ -44,19 +40,20 @@ def variants() -> Variants:
         ("template/width-4", ("{}", "{}", "{}")),
     ],
 )
-def test_what_is_the_same_is_not_made_again(variant: str, roots: tuple[str, ...], variants: Variants):
+def test_equal_files_are_made_once(variant: str, roots: tuple[str, ...], variants: Variants):
+    """A variant shares teachers and datasets with the config as long as their settings, and so their ids, are equal."""
     root = f"results/ablations/{variant}"
-    plan = variants[root]
-    split = ("car2d-reach", 5, 0)
-    found = plan.teachers(*split)[1], plan.datasets(*split)[1], plan.artefact("dibs", "car2d-reach-k5", 5, 0)
-    tails = "teachers/car2d-reach/gap5", "datasets/car2d-reach/gap5", "templates/car2d-reach/gap5"
-    for file, of, tail in zip(found, roots, tails, strict=True):
-        assert file.startswith(f"{of.format(root)}/{tail}"), file
-    # What the commands are told leads to the same files.
-    options = dict(zip(plan.where[::2], plan.where[1::2], strict=True))
-    assert options["--results"] == roots[2].format(root)
-    assert options.get("--teachers", options["--results"]) == roots[0].format(root)
-    assert options.get("--datasets", options["--results"]) == roots[1].format(root)
+    plan, main = variants[root], variants.main
+    split = ("car2d-reach", "gap5", 0)
+    found = plan.teachers(*split)[1], plan.datasets(*split)[1], plan.model("dibs", "car2d-reach-k5", "gap5", 0)
+    ends = "teachers/car2d-reach/gap5", "datasets/car2d-reach/gap5", "models/dibs/car2d-reach/gap5"
+    ids = [
+        (p.teacher_id(*split[:2], 5, 0), p.dataset_id(*split[:2], 5, 0), p.model_id("dibs", "car2d-reach", "gap5", 0))
+        for p in (plan, main)
+    ]
+    for file, of, end, own, theirs in zip(found, roots, ends, *ids, strict=True):
+        assert file.startswith(f"{of.format(root)}/{end}"), file
+        assert (own == theirs) == (of == "results"), file
 
 
 def test_settings_of_a_variant(variants: Variants):
@@ -69,11 +66,10 @@ def test_settings_of_a_variant(variants: Variants):
     assert restarts["restarts"] == 18 and restarts["directions"] == 20  # merged, not replaced
 
 
-def test_points_are_where_snakemake_looks_for_them(variants: Variants):
-    for sweep in variants.config.sweeps.values():
-        names = {key: name for name, key in columns(sweep).items()}
-        grid = pd.DataFrame(points(sweep), dtype=object).rename(columns=names)
-        assert list(Paramspace(grid).instance_patterns) == [folder(point) for point in points(sweep)]
+def test_every_point_has_a_folder_that_the_rules_accept(variants: Variants):
+    roots = {root for sweep in variants.config.sweeps.values() for root in map(folder, points(sweep))}
+    assert len(roots) == sum(len(points(sweep)) for sweep in variants.config.sweeps.values())
+    assert all(re.fullmatch(VARIANT, f"/sweeps/some-name/{root}") for root in roots)
     assert len(points(variants.config.sweeps["rates"])) == 125
     plan = variants["results/sweeps/rates/alpha~0.6/beta~0.1/gamma~1.0"]
     assert (plan.config.datasets.alpha, plan.config.datasets.beta, plan.config.datasets.gamma) == (0.6, 0.1, 1.0)
@@ -88,13 +84,13 @@ def test_points_are_where_snakemake_looks_for_them(variants: Variants):
         ("results/sweeps/degree/degree~7", "not a point of the grid of sweep 'degree'"),
     ],
 )
-def test_what_there_is_not_is_told(root: str, text: str, variants: Variants):
+def test_unknown_variants_are_named(root: str, text: str, variants: Variants):
     with pytest.raises(DibsError, match=text):
         variants[root]
 
 
 def test_the_grids_are_the_papers(variants: Variants):
-    """Appendix E; everything else stays as config.yaml has it, which lies on every grid."""
+    """Appendix E. The values of config.yaml lie on every grid."""
     tenths = [0.6, 0.7, 0.8, 0.9, 1.0]
     grids = {name: sweep.grid for name, sweep in variants.config.sweeps.items()}
     assert grids == {
@@ -110,115 +106,60 @@ def test_the_grids_are_the_papers(variants: Variants):
 
 
 def test_the_config_has_what_the_sweeps_chose(variants: Variants):
-    """What was chosen is kept in docs/sweeps; where the config has something else, docs/results.md says so."""
+    """docs/sweeps keeps the choices. docs/results.md lists those that the config does not follow."""
     files = sorted(Path("docs/sweeps").glob("*.json"))
     assert files
     differing = Path("docs/results.md").read_text().partition("\n## Sweeps\n")[2].partition("\n## ")[0]
     for file in files:
-        told = json.loads(file.read_text())
-        name, family = variants.swept(told["study"])
+        choice = json.loads(file.read_text())
+        name, family = variants.swept(choice["study"])
         sweep = variants.config.sweeps[name]
-        assert told["family"] == family and told["rule"] == sweep.rule, file
-        assert told["held"] == variants.held(sweep, family), f"{file}: the config has changed since"
-        assert told["agrees"] == (told["chosen"] == told["held"]), file
-        assert told["agrees"] or f"`{told['study']}`: not followed" in differing, file
-
-
-# --- what is wrong ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "data, text",
-    [
-        (
-            {"ablations": {"a": {**STUDY, "variants": {"x": {"teacher": {}}}}}},
-            "ablations.a.variants.x.teacher: unknown key. Did you mean 'teachers'?",
-        ),
-        (
-            {"ablations": {"a": {**STUDY, "variants": {"x": {"teachers": {"cross_idx": 1}}}}}},
-            "ablations.a.variants.x.teachers.cross_idx: unknown key. Did you mean 'cross_index'?",
-        ),
-        (
-            {"ablations": {"a": {**STUDY, "variants": {"x": {"datasets": {"alpha": 0, "beta": 0, "gamma": 0}}}}}},
-            "ablations.a.variants.x.datasets: alpha, beta and gamma are all 0",
-        ),
-        ({"ablations": {"a": {**STUDY, "gaps": [7], "variants": {"x": {}}}}}, "ablations.a.gaps: 7 divides"),
-        ({"ablations": {"a": {**STUDY, "variants": {}}}}, "ablations.a.variants: at least one is needed"),
-        ({"ablations": {"a": {**STUDY, "variant": {}}}}, "ablations.a.variant: unknown key. Did you mean 'variants'?"),
-        (
-            {"sweeps": {"s": {**STUDY, "rule": "best-training", "grid": {"teachers.cross": [1]}}}},
-            "sweeps.s.grid.teachers.cross: expected a setting such as teachers.cross_index",
-        ),
-        (
-            {"sweeps": {"s": {**STUDY, "rule": "best-training", "grid": {"datasets.threshold": [0.5, 1.5]}}}},
-            "sweeps.s.grid.datasets.threshold: input should be less than or equal to 1",
-        ),
-        (
-            {"sweeps": {"s": {**STUDY, "rule": "best", "grid": {"datasets.threshold": [0.5]}}}},
-            "sweeps.s.rule: input should be 'largest-harmless'",
-        ),
-    ],
-)
-def test_what_is_wrong_is_told(data: dict, text: str):
-    with pytest.raises(DibsError) as error:
-        parse_config(SMALL | data)
-    told = [line.strip() for line in str(error.value).splitlines()[1:]]
-    assert any(line.startswith(text) for line in told), told
-
-
-def test_what_is_wrong_with_the_config_is_told_once():
-    data = {**SMALL, "methods": ["dibz"], "teachers": {"algorithm": "arz"}}
-    ablations = {"a": {**STUDY, "variants": {"x": {}, "y": {}}}}
-    with pytest.raises(DibsError) as without:
-        parse_config(data)
-    with pytest.raises(DibsError) as beside:
-        parse_config({**data, "ablations": ablations})
-    assert str(beside.value) == str(without.value)
+        assert choice["family"] == family and choice["rule"] == sweep.rule, file
+        assert choice["held"] == variants.held(sweep, family), f"{file}: the config has changed since"
+        assert choice["agrees"] == (choice["chosen"] == choice["held"]), file
+        assert choice["agrees"] or f"`{choice['study']}`: not followed" in differing, file
 
 
 # --- the workflow ----------------------------------------------------------------------------------------
+
+ABLATION = [f"results/ablations/tiny.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png", "json")]
+SWEEP = [f"results/sweeps/tiny-tiny-reach.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png", "json")]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ablation_and_sweep_end_to_end(finished: Clone):
-    """Beside a finished run only what differs is made; summaries are there; sweeps measure no unseen index."""
-    ablation = [f"results/ablations/tiny.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png")]
-    sweep = [f"results/sweeps/tiny-tiny-reach.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png", "json")]
-    plan = finished.plan(*ablation, *TINY)
-    made = {"base_dataset": 1, "dataset": 2, "template_dibs": 2, "evaluation": 2, "ablation_list": 1, "ablation": 1}
-    assert plan == made
-    said = finished.run(*ablation, *sweep, *TINY)
-    for file in (*ablation, *sweep):
-        assert (finished.path / file).stat().st_size > 0, said[-2000:]
+    """After a finished run only what differs is made. Sweeps measure no unseen index."""
+    # Index 0, 2 and 4 of gap 2 without a filter; one model each without a filter and of degree 2.
+    made = {"dataset": 3, "model dibs": 2, "evaluation dibs": 2, "study_list": 1, "study": 1}
+    assert finished.plan(*ABLATION, *TINY) == made
+    output = finished.run(*ABLATION, *SWEEP, *TINY)
+    for file in (*ABLATION, *SWEEP):
+        assert (finished.path / file).stat().st_size > 0, output[-2000:]
     table = pd.read_csv(finished.path / "results/ablations/tiny.csv")
     assert set(table["variant"]) == {"plain", "unfiltered", "degree-2"}
     point = finished.results / "sweeps/tiny/threshold~0.0/size~100"
     rows, _ = read_table(point / "evaluations/dibs/tiny-reach-k2/gap2/seed0.parquet")
     assert set(rows["role"].to_pylist()) == {"train"} and rows["index"].to_pylist() == [0, 2, 4]
     assert not (point / "teachers").exists()
-    choice = json.loads((finished.path / sweep[-1]).read_text())
+    choice = json.loads((finished.path / SWEEP[-1]).read_text())
     assert set(choice["chosen"]) == {"datasets.threshold", "datasets.size"}
     assert choice["held"] == {"datasets.threshold": 0.7, "datasets.size": 300}
-    assert "Nothing to be done" in finished.run(*ablation, *sweep, *TINY)
-    changed = finished.plan(*ablation, *TINY, "--config", "teachers={probes: 60}")
-    assert changed["base_teacher"] == 1 and changed["teacher"] == 2 and changed["evaluation"] == 3
+    assert "Nothing to be done" in finished.run(*ABLATION, *SWEEP, *TINY)
+    assert finished.plan(*TINY) == {}  # variants share files with the config without making them again
+    changed = finished.plan(*ABLATION, *TINY, "--config", "teachers={probes: 60}")
+    assert changed == {"teacher": 3, "dataset": 6, "model dibs": 3, "evaluation dibs": 3, "study_list": 1, "study": 1}
     assert not list(Path(finished.results).rglob("*.part"))
-    check_by_hand(finished, ["config.yaml", *TINY[1:]])
+    check_command(finished, ["config.yaml", *TINY[1:]])
 
 
-def check_by_hand(clone: Clone, config: list[str]) -> None:
-    """`dibs study --config` tells what the workflow tells, and what is there when a job has failed."""
+def check_command(clone: Clone, config: list[str]) -> None:
+    """`dibs study --config` prints what the workflow writes, and works while results are missing."""
 
-    def told() -> str:
-        command = [sys.executable, "-m", "dibs", "study", "ablations/tiny", "--config", *config]
-        return subprocess.run(command, cwd=clone.path, check=True, capture_output=True, text=True, timeout=120).stdout
+    def printed() -> str:
+        return clone.python("-m", "dibs", "study", "ablations/tiny", "--config", *config).stdout
 
-    assert told() == (clone.results / "ablations/tiny.md").read_text()
+    assert printed() == (clone.results / "ablations/tiny.md").read_text()
     evaluation = next((clone.results / "ablations/tiny/degree-2/evaluations").rglob("*.parquet"))
-    content = evaluation.read_bytes()
     evaluation.unlink()
-    try:
-        assert "Results that are listed but not there: 1." in told()
-    finally:
-        evaluation.write_bytes(content)
+    assert "Listed results that do not exist: 1." in printed()

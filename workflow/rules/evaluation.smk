@@ -1,47 +1,41 @@
-# One evaluation per (method, benchmark, gap, seed), whatever the method.
+# One evaluation per (method, benchmark, split, seed), for any method.
 
 
 rule evaluation:
     input:
-        quick(lambda w: PLANS[w.root].artefact(w.method, w.benchmark, w.gap, w.seed)),
+        model=quick(lambda w: plan(w).model(w.method, w.benchmark, w.split, int(w.seed))),
     output:
-        PLACES.evaluation("{method}", "{benchmark}", "{gap}", "{seed}"),
+        LAYOUT.evaluation("{method}", "{benchmark}", "{split}", "{seed}"),
     log:
-        LOGS / "evaluations/{method}/{benchmark}/gap{gap}/seed{seed}.log",
+        LOGS / "evaluations/{method}/{benchmark}/{split}/seed{seed}.log",
     benchmark:
-        TIMES / "evaluations/{method}/{benchmark}/gap{gap}/seed{seed}.tsv"
-    conda:
-        "../../environment.yml"
+        TIMES / "evaluations/{method}/{benchmark}/{split}/seed{seed}.tsv"
     threads: 1
     resources:
         mem_mb=growing(1000),
-        runtime=growing(10),
+        runtime=growing(3),
     params:
-        benchmark=quick(lambda w: PLANS[w.root].benchmark(w.benchmark).source),
-        settings=quick(lambda w: PLANS[w.root].evaluation_settings),
-        depends=quick(
-            lambda w: PLANS[w.root].depends("evaluations", PLANS[w.root].benchmark(w.benchmark).family.name, w.method)
-        ),
-        places=quick(lambda w: PLANS[w.root].where),
+        benchmark=quick(lambda w: plan(w).benchmark(w.benchmark).source),
+        split=quick(lambda w: plan(w).split_arguments(plan(w).benchmark(w.benchmark).family.name, w.split)),
+        settings=quick(lambda w: plan(w).evaluation_settings),
+        expect=quick(lambda w: plan(w).evaluation_id(w.method, w.benchmark, w.split, int(w.seed))),
     message:
-        "evaluation of {wildcards.method} on {wildcards.benchmark}, gap {wildcards.gap}, seed {wildcards.seed}, in {wildcards.root}"
+        "evaluation of {wildcards.method} on {wildcards.benchmark}, {wildcards.split}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
-        "dibs evaluate {params.benchmark:q} --method {wildcards.method} --gap {wildcards.gap} --seed {wildcards.seed}"
-        " {params.places:q} --settings {params.settings:q} > {log:q} 2>&1"
+        "dibs evaluate {params.benchmark:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
+        " --model {input.model:q} --settings {params.settings:q} --expect {params.expect} --output {output:q} > {log:q} 2>&1"
 
 
-# What tables and figures are told instead of thousands of paths: a benchmark's evaluations, a path a line, with
-# their checksums, so that the list changes when one of them does.
+# Tables and figures read a list instead of thousands of paths: a benchmark's evaluations, one path per line, with their checksums, so that
+# the list changes if one of them does.
 rule evaluation_list:
     input:
-        quick(lambda w: PLANS[w.root].evaluations_of(w.benchmark)),
+        quick(lambda w: plan(w).evaluations_of(w.benchmark)),
     output:
-        str(PLACES.root / "inputs/{benchmark}.txt"),
+        str(LAYOUT.root / "inputs/{benchmark}.txt"),
     log:
         LOGS / "inputs/{benchmark}.log",
     localrule: True
-    conda:
-        "../../environment.yml"
     message:
         "list of the evaluations on {wildcards.benchmark}"
     script:

@@ -1,10 +1,10 @@
-"""Core-hours of a study per stage, from the times of jobs that were run, and its number of cluster jobs.
+"""Estimate the core-hours of a study per stage from the times of earlier runs, and count its cluster jobs.
 
     python workflow/scripts/cost.py config.yaml --measured results/laptop     core-hours of the full paper
     snakemake -n --profile profiles/slurm | python workflow/scripts/cost.py --cluster-jobs
 
-A job that was not measured is given the mean of those most like it: of its family and gap, of its family, of its
-environment, of its method. What nothing like it was measured of is said to be unknown, never left out silently.
+A job that was not measured gets the mean of the most similar jobs that were: those of its family and split, of its
+family, of its environment, of its method. If there are none, the table says that its time is unknown.
 """
 
 from __future__ import annotations
@@ -20,67 +20,75 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from dibs.config import TEMPLATE_METHODS, load_config
 from dibs.errors import DibsError
-from dibs.plan import Plan
+from dibs.methods import get_method
+from dibs.paths import split_of
+from dibs.studies.checks import load_config
+from dibs.studies.plan import Plan
 
-STAGES = ("teachers", "datasets", "templates", "baselines", "evaluations")
+STAGES = ("teachers", "datasets", "models", "evaluations")
 
 
 class Job(NamedTuple):
-    """What decides how long a job takes."""
+    """What the time of a job depends on."""
 
     stage: str
     method: str
     family: str
-    gap: int
-    """0 of what serves all gaps."""
+    split: str
+    environment: str
 
-    def alike(self) -> Iterator[tuple[str, ...]]:
-        """Kinds of jobs that it belongs to, closest first."""
-        yield ("gap", *map(str, self))
-        yield ("family", *self[:3])
-        yield ("environment", self.stage, self.method, self.family.partition("-")[0])
+    def kinds(self) -> Iterator[tuple[str, ...]]:
+        """Yield the kinds of jobs that it belongs to, most specific first."""
+        yield ("split", self.stage, self.method, self.family, self.split)
+        yield ("family", self.stage, self.method, self.family)
+        yield ("environment", self.stage, self.method, self.environment)
         yield ("method", self.stage, self.method)
 
 
 def jobs_of(plan: Plan) -> Counter[Job]:
-    """All jobs of a config that take time."""
+    """Count all jobs of a config that take time."""
     count: Counter[Job] = Counter()
-    for stage in STAGES[:2]:
-        for family in plan.config.families:
-            count[Job(stage, "", family, 0)] += len(plan.config.seeds)
-        for split in plan.splits:
-            count[Job(stage, "", split.family, split.gap)] += len(plan.indices(split.family, split.gap)) - 1
-    trained = set()
+    files: set[str] = set()
+    for family, split, seed in plan.splits:
+        environment = plan.family(family).environment.name
+        stages = {"teachers": plan.teachers(family, split, seed), "datasets": plan.datasets(family, split, seed)}
+        for stage, made in stages.items():
+            for index, file in zip(plan.split(family, split).indices, made, strict=True):
+                count[Job(stage, "", family, split_of(split, index), environment)] += file not in files
+                files.add(file)
     for e in plan.evaluations:
-        family = plan.benchmark(e.benchmark).family.name
-        count[Job("evaluations", e.method, family, e.gap)] += 1
-        if (artefact := plan.artefact(e.method, e.benchmark, e.gap, e.seed)) not in trained:
-            trained.add(artefact)
-            count[Job("templates" if e.method in TEMPLATE_METHODS else "baselines", e.method, family, e.gap)] += 1
+        family = plan.benchmark(e.benchmark).family
+        count[Job("evaluations", e.method, family.name, e.split, family.environment.name)] += 1
+        file = plan.model(e.method, e.benchmark, e.split, e.seed)
+        trained = get_method(e.method).model_method
+        count[Job("models", trained, family.name, e.split, family.environment.name)] += file not in files
+        files.add(file)
     return count
 
 
 def measured_in(times: Path, plan: Plan) -> Iterator[tuple[Job, float]]:
-    """Jobs that were run, with their seconds."""
+    """Yield the jobs of a run with their seconds."""
     for file in sorted(times.rglob("*.tsv")):
         stage, *names = file.relative_to(times).parts
-        method = names.pop(0) if stage in STAGES[2:] else ""
+        if stage not in STAGES:
+            continue  # of version 0.1
+        method = names.pop(0) if stage in ("models", "evaluations") else ""
         try:
-            family = plan.benchmark(names[0]).family.name
+            by_family = not method or (stage == "models" and get_method(method).per_family)
+            family = plan.family(names[0]) if by_family else plan.benchmark(names[0]).family
         except DibsError:
-            continue  # of a family that the config does not have
+            continue  # of a method or family that is not installed
         with file.open() as rows:
             seconds = [float(row["s"]) for row in csv.DictReader(rows, delimiter="\t")]
-        yield Job(stage, method, family, int(names[1].removeprefix("gap") if names[1] != "base" else 0)), sum(seconds)
+        yield Job(stage, method, family.name, names[1], family.environment.name), sum(seconds)
 
 
 def table(wanted: Counter[Job], measured: list[tuple[Job, float]]) -> str:
-    """Core-hours by stage and method, in Markdown."""
+    """Return the core-hours by stage and method, as Markdown."""
     known: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for job, seconds in measured:
-        for kind in job.alike():
+        for kind in job.kinds():
             known[kind].append(seconds)
     runs = Counter((job.stage, job.method) for job, _ in measured)
     count: Counter[tuple[str, str]] = Counter()
@@ -90,14 +98,14 @@ def table(wanted: Counter[Job], measured: list[tuple[Job, float]]) -> str:
     for job, number in wanted.items():
         row = job.stage, job.method
         count[row] += number
-        kind = next((k for k in job.alike() if k in known), None)
+        kind = next((k for k in job.kinds() if k in known), None)
         if kind is None:
             unknown[row] += number
             continue
         hours[row] += number * sum(known[kind]) / len(known[kind]) / 3600
-        borrowed[row] += number * (kind[0] not in ("gap", "family"))
+        borrowed[row] += number * (kind[0] not in ("split", "family"))
     lines = [
-        "| stage | jobs | measured | from another family | seconds a job | core-hours |",
+        "| stage | jobs | measured | from another family | seconds per job | core-hours |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for row, number in sorted(count.items(), key=lambda item: (STAGES.index(item[0][0]), item[0][1])):
@@ -115,20 +123,18 @@ def table(wanted: Counter[Job], measured: list[tuple[Job, float]]) -> str:
 
 
 def cluster_jobs(listing: str) -> Counter[str]:
-    """Submissions by the first word of their message, or group, in what a dry run lists; lists are made locally."""
+    """Count the submissions in the output of a dry run, by rule or group. Lists are made locally."""
     alone = re.findall(r"^Job \d+: (\w+)", listing, re.MULTILINE)  # members of groups are indented
     groups = re.findall(r"^(?:\[[^]]*\] )?Group job ([a-z]+)", listing, re.MULTILINE)
     return Counter([*(word for word in alone if word != "list"), *(f"{name} (group)" for name in groups)])
 
 
 def main() -> None:
-    """Print what is asked for."""
+    """Print the estimate, or the number of cluster jobs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "configs", nargs="*", default=["config.yaml"], help="config and overlays whose cost is asked for"
-    )
-    parser.add_argument("--measured", nargs="+", type=Path, default=[], help="results of runs whose times are used")
-    parser.add_argument("--cluster-jobs", action="store_true", help="count those in a dry run on standard input")
+    parser.add_argument("configs", nargs="*", default=["config.yaml"], help="config and overlays of the study")
+    parser.add_argument("--measured", nargs="+", type=Path, default=[], help="results of earlier runs, with times")
+    parser.add_argument("--cluster-jobs", action="store_true", help="count the jobs of a dry run on standard input")
     args = parser.parse_args()
     if args.cluster_jobs:
         count = cluster_jobs(sys.stdin.read())
@@ -142,9 +148,8 @@ def main() -> None:
         raise SystemExit(f"error: {error}") from None
     found = [job for root in args.measured for job in measured_in(root / "times", plan)]
     if not found:
-        raise SystemExit(
-            f"error: no times of jobs below {', '.join(map(str, args.measured)) or '(no --measured)'}/times"
-        )
+        where = ", ".join(map(str, args.measured)) or "(no --measured)"
+        raise SystemExit(f"error: no times of jobs below {where}/times")
     print(table(jobs_of(plan), found))
 
 

@@ -1,5 +1,5 @@
-"""List a benchmark's evaluations, each after a comment with its checksum: the list changes when one of them does."""
-# ruff: noqa: F821 (`snakemake` is put there by Snakemake)
+"""List a benchmark's evaluations, each after a comment with its checksum: the list changes if one of them does."""
+# ruff: noqa: F821 (`snakemake` is defined by Snakemake)
 
 import hashlib
 from pathlib import Path

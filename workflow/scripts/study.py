@@ -1,147 +1,162 @@
-"""The tables of docs/results.md, as Markdown, from a folder of results.
+"""Print the tables of docs/results.md from a folder of results, as Markdown, or put them into a page.
 
-    python workflow/scripts/study.py results/study                            print them
-    python workflow/scripts/study.py results/study --into docs/results.md     put them where that page has their names
+    python workflow/scripts/study.py results/study                            print all tables
+    python workflow/scripts/study.py results/study --into docs/results.md     replace the tables of that page
 
-Whatever is there is told: teachers per family, template methods and (where most seeds were run) all methods per
-benchmark and gap, losses, Table 1 and the paper's claims over everything, ablations and sweeps. In a page, a table
-stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
+Tables: teachers per family; template methods, and all methods where most seeds were run, per benchmark and split;
+losses of the fits; the tables `relative`, `table1` and `claims` over everything that was evaluated; ablations and
+sweeps. A page marks the place of a table by `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from dibs.analysis.collect import collect, find
-from dibs.analysis.methods import in_order, label
-from dibs.analysis.tables import make, to_markdown
-from dibs.evaluation.methods import METHODS
-from dibs.files import read_table
+from dibs.errors import DibsError
+from dibs.files import read_json
+from dibs.methods import in_order, label
+from dibs.studies.collect import collect, find
+from dibs.studies.formats import NONE, span, to_markdown
+from dibs.studies.reports import applicable, make
 
 GOOD = 0.99  # success per edge that a teacher should have
-Evaluation = tuple[str, str, int, int, Any]
-"""Benchmark, method, gap, seed and rows."""
+REPORTS = ("relative", "table1", "claims")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
+    """Return a Markdown table."""
+    lines = [[cell.replace("|", "\\|") for cell in head], ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def spread(values: list[float]) -> str:
-    """Mean ± standard deviation over seeds, the latter if there is any."""
+def spread(values: pd.Series) -> str:
+    """Return mean ± standard deviation over seeds; the latter only if it is not zero."""
     deviation = f"{np.std(values):.2f}"
     return f"{np.mean(values):.2f}" + (f" ± {deviation}" if deviation != "0.00" else "")
 
 
+def metrics_files(root: Path, pattern: str) -> list[Path]:
+    """Return the metrics next to teachers or models."""
+    return [file for file in sorted(root.glob(pattern)) if not file.name.endswith(".timing.json")]
+
+
 def teachers(root: Path) -> str:
-    """Success and drift of the teachers of every family."""
+    """Show success and drift of the teachers of every family."""
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for file in sorted(root.glob("teachers/*/*/seed*/*.json")):
-        if file.name.endswith(".timing.json"):
-            continue
-        told = json.loads(file.read_text())
-        where = f"index {told['index']}, seed {told['seed']}"
-        for edge, measured in told["metrics"]["edges"].items():
-            cells[told["family"]].append({"where": f"{edge}, {where}", **measured})
+    for file in metrics_files(root, "teachers/*/*/seed*/*.json"):
+        data = read_json(file)
+        for edge, measured in data["metrics"]["edges"].items():
+            name = f"{edge}, index {data['index']}, seed {data['seed']}"
+            cells[data["family"]].append({"name": name, **measured})
     rows = []
     for family, found in cells.items():
         good = sum(cell["success"] >= GOOD for cell in found)
         worst = min(found, key=lambda cell: cell["success"])
         drift = [cell["drift"] for cell in found if cell["drift"] is not None]
-        weak = f"{worst['success']:.3f} ({worst['where']})" if worst["success"] < 1.0 else "1.000"
-        rows.append([f"`{family}`", f"{good} of {len(found)}", weak, f"{np.mean(drift):.2f}" if drift else "–"])
+        weakest = f"{worst['success']:.3f} ({worst['name']})" if worst["success"] < 1.0 else "1.000"
+        rows.append([f"`{family}`", f"{good} of {len(found)}", weakest, f"{np.mean(drift):.2f}" if drift else NONE])
     return table(["family", f"cells with success ≥ {GOOD}", "worst cell", "drift per edge"], rows)
 
 
-def evaluations(root: Path) -> Iterator[Evaluation]:
-    """Benchmark, method, gap, seed and rows of every evaluation."""
-    for file in sorted(root.glob("evaluations/*/*/gap*/seed*.parquet")):
-        method, benchmark, gap, seed = file.parts[-4:]
-        data, _ = read_table(file)
-        yield benchmark, method, int(gap[3:]), int(seed[4:].partition(".")[0]), data.to_pandas()
+@cache
+def evaluations(root: Path) -> pd.DataFrame:
+    """Return one row per evaluation."""
+    return collect(find("evaluations", None, root))
 
 
-def methods(measured: list[Evaluation], beside: str, shown: tuple[str, ...], most: bool = False) -> str:
-    """Training / zero-shot ratio, mean ± standard deviation over seeds, wherever the method `beside` was measured.
+def methods(root: Path, measured: str, shown: Callable[[str], bool], most: bool = False) -> str:
+    """Show training / zero-shot ratio per benchmark and split where the method `measured` was evaluated.
 
-    `most`: only where it was measured with most seeds.
+    `most`: only where it was evaluated with as many seeds as anywhere.
     """
-    found: dict[tuple[str, int], dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for benchmark, method, gap, _, rows in measured:
-        ratios = [float(rows.loc[rows["role"] == role, "succeeds"].mean()) for role in ("train", "unseen")]
-        found[benchmark, gap][method].append((ratios[0], ratios[1]))
-    seeds = {key: len(cell[beside]) for key, cell in found.items() if beside in cell}
-    least = max(seeds.values(), default=0) if most else 1
-    found = {key: found[key] for key, count in seeds.items() if count >= least}  # type: ignore[assignment]
-    names = [m for m in in_order({m for cell in found.values() for m in cell}) if m in shown]
-    lines = []
-    for (benchmark, gap), cell in sorted(found.items(), key=lambda item: (item[0][0], -item[0][1])):
-        told = [" / ".join(spread(list(r)) for r in zip(*cell[m], strict=True)) if cell[m] else "–" for m in names]
-        counts = sorted({len(cell[m]) for m in names if cell[m]})
-        lines.append([f"`{benchmark}`", str(gap), "–".join(map(str, counts[:1] + counts[1:][-1:])), *told])
-    return table(["benchmark", "gap", "seeds", *map(label, names)], lines)
+    runs = evaluations(root)
+    cell = ["benchmark", "train_size", "split"]
+    seeds = runs[runs["method"] == measured].groupby(cell, sort=False).size()
+    chosen = [key for key, count in seeds.items() if count >= (seeds.max() if most else 1)]
+    runs = runs.set_index(cell)
+    runs = runs[runs.index.isin(chosen)].sort_index()
+    names = [name for name in in_order(runs["method"]) if shown(name)]
+    rows = []
+    for benchmark, size, split in runs.index.unique():
+        here = runs.loc[[(benchmark, size, split)]]
+        by_method = {name: here[here["method"] == name] for name in names}
+        counts = span([len(found) for found in by_method.values() if len(found)])
+        ratios = [
+            f"{spread(found['training_ratio'])} / {spread(found['zero_shot_ratio'])}" if len(found) else NONE
+            for found in by_method.values()
+        ]
+        rows.append([f"`{benchmark}`", split, str(size), counts, *ratios])
+    return table(["benchmark", "split", "|Train|", "seeds", *map(label, names)], rows)
 
 
 def losses(root: Path) -> str:
-    """Final loss of the templates per training index and edge, and how long the fit took."""
+    """Show the final loss of the fits per training index and edge, and how long they took."""
+    found: dict[tuple[str, int, str, str], list[Path]] = defaultdict(list)
+    for file in metrics_files(root, "models/*/*/*/seed*.json"):
+        data = read_json(file)
+        if {"edges", "per_index"} <= set(data):
+            found[data["family"], len(data["train"]), data["split"], data["method"]].append(file)
     rows = []
-    for folder in sorted(root.glob("templates*/*/gap*")):
-        told = [json.loads(f.read_text()) for f in sorted(folder.glob("*.json")) if "timing" not in f.name]
-        timed = [json.loads(f.read_text())["seconds"] for f in sorted(folder.glob("*.timing.json"))]
-        if not told:
-            continue
-        per = [loss / len(one["train"]) for one in told for loss in one["edges"].values()]
-        method = "dibs" + folder.parts[-3].removeprefix("templates")
-        timing = f"{np.mean(timed):.1f}" if timed else "–"
-        numbers = [f"{np.mean(per):.4f}", f"{np.max(per):.4f}", timing]
-        rows.append([f"`{folder.parts[-2]}`", folder.name[3:], label(method), *numbers])
-    return table(["family", "gap", "method", "mean loss", "worst edge", "s"], sorted(rows))
+    for (family, size, split, method), files in sorted(found.items()):
+        losses = [loss / size for file in files for loss in read_json(file)["edges"].values()]
+        timings = [file.with_suffix(".timing.json") for file in files]
+        seconds = [read_json(file)["seconds"] for file in timings if file.exists()]
+        took = f"{np.mean(seconds):.1f}" if seconds else NONE
+        rows.append(
+            [f"`{family}`", split, str(size), label(method), f"{np.mean(losses):.4f}", f"{max(losses):.4f}", took]
+        )
+    return table(["family", "split", "|Train|", "method", "mean loss", "worst edge", "s"], rows)
+
+
+def report(root: Path, name: str) -> str:
+    """Return a table of the workflow, over everything that was evaluated."""
+    return without_title(to_markdown(make(name, find("evaluations", None, root))))
+
+
+def summary(file: Path) -> str:
+    """Return the table of an ablation or a sweep."""
+    return without_title(file.read_text())
 
 
 def without_title(text: str) -> str:
-    """A table that the workflow makes, as it stands below a heading of its own."""
+    """Return a table of the workflow without its caption: a page has a heading instead."""
     return text.partition("\n")[2].strip()
 
 
-def tables(root: Path) -> dict[str, str]:
-    """All tables by name."""
-    every = list(evaluations(root))
-    found = {
-        "teachers": teachers(root),
-        "templates": methods(every, "dibs-weights", ("dibs", "dibs-plus", "dibs-weights")),
-        "methods": methods(every, "ars", tuple(name for name in METHODS if name != "dibs-weights"), most=True),
-        "losses": losses(root),
+def tables(root: Path) -> dict[str, Callable[[], str]]:
+    """Return the functions that make the tables, by name."""
+    shown = applicable(evaluations(root)["benchmark"].unique())
+    fitted = ("dibs", "dibs-plus", "dibs-weights")
+    found: dict[str, Callable[[], str]] = {
+        "teachers": partial(teachers, root),
+        "templates": partial(methods, root, "dibs-weights", lambda m: m in fitted),
+        "methods": partial(methods, root, "ars", lambda m: m != "dibs-weights", most=True),
+        "losses": partial(losses, root),
     }
-    measured = collect(find("evaluation", None, root))
-    found |= {name: without_title(to_markdown(make(name, measured))) for name in ("relative", "claims")}
-    kinds = (root / "ablations", root / "sweeps")
-    return found | {
-        f"{kind.name} {file.stem}": without_title(file.read_text())
-        for kind in kinds
-        for file in sorted(kind.glob("*.md"))
-    }
+    found |= {name: partial(report, root, name) for name in REPORTS if name in shown}
+    files = [file for kind in ("ablations", "sweeps") for file in sorted((root / kind).glob("*.md"))]
+    return found | {f"{file.parent.name} {file.stem}": partial(summary, file) for file in files}
 
 
 def put(page: Path, found: dict[str, str]) -> None:
-    """Write the tables where the page has their names."""
+    """Replace the tables of a page that have been made; name those that have not."""
 
     def replaced(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in found:
-            print(f"{page}: {name}: left as it is", file=sys.stderr)
+            print(f"{page}: no table '{name}'; left unchanged", file=sys.stderr)
             return match[0]
         return f"<!-- {name}: begin -->\n{found[name]}\n<!-- {name}: end -->"
 
@@ -150,18 +165,21 @@ def put(page: Path, found: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Print all tables, or put them into a page."""
+    """Print the tables, or put them into a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, help="root of results")
-    parser.add_argument("--into", type=Path, metavar="PAGE.md", help="a page with the tables' names")
+    parser.add_argument("results", type=Path, help="root of the results")
+    parser.add_argument("--into", type=Path, metavar="PAGE.md", help="page with markers for the tables")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these tables only, for example: methods")
     args = parser.parse_args()
     if not args.results.is_dir():
         parser.error(f"{args.results}: no such folder")
-    found = tables(args.results)
-    if unknown := set(args.only or ()) - set(found):
-        parser.error(f"--only: no table {', '.join(sorted(unknown))}; there are {', '.join(found)}")
-    found = {name: text for name, text in found.items() if args.only is None or name in args.only}
+    try:
+        known = tables(args.results)
+        if unknown := set(args.only or ()) - set(known):
+            parser.error(f"--only: no table '{sorted(unknown)[0]}'; there are {', '.join(known)}")
+        found = {name: made() for name, made in known.items() if args.only is None or name in args.only}
+    except DibsError as error:
+        raise SystemExit(f"error: {error}") from None
     if args.into:
         put(args.into, found)
     else:

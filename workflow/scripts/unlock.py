@@ -1,7 +1,7 @@
-"""Remove the lock that a killed Snakemake has left in this directory, unless one still runs here.
+"""Remove the lock that a killed Snakemake left in this directory, unless another one still runs here.
 
-Snakemake removes its lock itself however it ends, but for kill −9 and power cuts. Only processes of this machine
-can be seen: on a file system shared with others that run this directory, use `snakemake --unlock` with care.
+Only kill −9 and power cuts leave a lock. This script sees the processes of this machine only. If other machines may run
+Snakemake in this directory, make sure that none does.
 """
 
 import sys
@@ -11,7 +11,7 @@ import psutil
 
 
 def running(here: Path) -> list[int]:
-    """Ids of other Snakemake processes that work in a directory."""
+    """Return the ids of Snakemake processes that work in a directory."""
     found = []
     for process in psutil.process_iter(["pid", "cmdline", "cwd"]):
         command = process.info["cmdline"] or []
@@ -22,6 +22,7 @@ def running(here: Path) -> list[int]:
 
 
 def main() -> int:
+    """Remove the lock; return 1 if it is in use."""
     locks = Path(".snakemake/locks")
     if not locks.is_dir() or not any(locks.iterdir()):
         return 0

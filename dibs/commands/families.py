@@ -1,0 +1,199 @@
+"""`dibs benchmarks`, `dibs spec`, `dibs family`, `dibs draw`: look at families before training."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dibs.families import Family
+    from dibs.spectrl import Box, Edge
+
+Row = dict[str, Any]
+
+WIDTH = 60
+"""Characters of a specification that tables for reading show."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the commands of this stage."""
+    a_benchmark = "a benchmark of `dibs benchmarks`, or FILE.yaml, or FILE.yaml:ID"
+
+    add = subparsers.add_parser("benchmarks", help="list the registered benchmarks, or those of a family file")
+    add.add_argument("file", nargs="?", metavar="FAMILY.yaml", help="list this family's benchmarks instead")
+    add.add_argument("--format", choices=FORMATS, default="table", help="csv and json show everything in full")
+    add.set_defaults(run=run_benchmarks)
+
+    add = subparsers.add_parser("spec", help="show the specification of one task")
+    add.add_argument("name", metavar="NAME", help=a_benchmark)
+    add.add_argument("--index", type=int, default=0, metavar="I", help="the task's index (default 0)")
+    add.set_defaults(run=run_spec)
+
+    add = subparsers.add_parser("family", help="print a family as YAML, as a starting point for a custom one")
+    add.add_argument("name", metavar="NAME", help="a registered family, or FILE.yaml")
+    add.set_defaults(run=run_family)
+
+    add = subparsers.add_parser("draw", help="draw the regions of one or more tasks")
+    add.add_argument("name", metavar="NAME", help=a_benchmark)
+    add.add_argument("--index", type=int, nargs="+", default=[0], metavar="I", help="indices (default 0)")
+    add.add_argument("--output", required=True, metavar="F.png|F.pdf", help="where the drawing goes")
+    add.add_argument("--trajectories", metavar="FILE.parquet", help="recorded rollouts to draw as well")
+    add.set_defaults(run=run_draw)
+
+
+# --- dibs benchmarks -------------------------------------------------------------------------------------
+
+
+def run_benchmarks(args: argparse.Namespace) -> None:
+    """List benchmarks: one row each."""
+    from dibs.families import benchmarks, get_family
+
+    names = list(benchmarks())
+    if args.file is not None:
+        names = [f"{args.file}:{name}" for name in get_family(args.file).benchmark_ids]
+    print(FORMATS[args.format]([benchmark_row(name) for name in names]))
+
+
+def benchmark_row(name: str) -> Row:
+    """Return what `dibs benchmarks` shows of one benchmark."""
+    from dibs.families import get_benchmark
+    from dibs.spectrl import graph, parse
+
+    benchmark = get_benchmark(name)
+    family, text = benchmark.family, benchmark.specification
+    return {
+        "benchmark": benchmark.id,
+        "environment": family.environment.name,
+        "edges": len(graph(parse(text)).edges),
+        "L": family.last_index,
+        "horizon": family.horizon,
+        "network": list(family.network.hidden),
+        "teacher": family.teacher,
+        "specification": text,
+    }
+
+
+def shorten(specification: str, width: int = WIDTH) -> str:
+    """Shorten a specification: `g` for reach(g), `!g` for avoid(g), the middle of chains left out."""
+    text = " ".join(specification.split()).replace("achieve ", "")
+    text = re.sub(r"\breach\((\w+)\)", r"\1", text)
+    text = re.sub(r"\bavoid\((\w+)\)", r"!\1", text)
+    text = re.sub(r"\((!?\w+)\)", r"\1", text)
+    text = re.sub(r"(!?\w+)(; | & | \| | or )(?:!?\w+\2)+(?=!?\w)", r"\1\2…\2", text)
+    if len(text) <= width:
+        return text
+    tail = width // 3
+    return f"{text[: width - tail - 3].rstrip()} … {text[-tail:].lstrip()}"
+
+
+def _text(rows: Sequence[Row], style: str) -> str:
+    from tabulate import tabulate
+
+    shown = [
+        row | {"network": "×".join(map(str, row["network"])), "specification": shorten(row["specification"])}
+        for row in rows
+    ]
+    if style == "github":
+        shown = [{key: str(value).replace("|", "\\|") for key, value in row.items()} for row in shown]
+    return tabulate(shown, headers="keys", tablefmt=style, disable_numparse=True)
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row | {"network": "×".join(map(str, row["network"]))} for row in rows)
+    return text.getvalue().rstrip("\n")
+
+
+FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "table": lambda rows: _text(rows, "plain"),
+    "csv": _csv,
+    "json": lambda rows: json.dumps(list(rows), indent=2, ensure_ascii=False),
+    "md": lambda rows: _text(rows, "github"),
+}
+
+
+# --- dibs spec -------------------------------------------------------------------------------------------
+
+
+def run_spec(args: argparse.Namespace) -> None:
+    """Show one task: specification, regions at its index, initial states, edges and paths."""
+    from dibs.families import get_benchmark
+    from dibs.spectrl import graph, parse, regions_of
+
+    benchmark = get_benchmark(args.name)
+    family, text = benchmark.family, benchmark.specification
+    boxes = family.boxes(args.index)
+    spec = parse(text)
+    used = regions_of(spec)
+    abstract = graph(spec)
+    beyond = f", beyond L = {family.last_index}" if args.index > family.last_index else ""
+    print(
+        f"{args.name} at index {args.index}{beyond}",
+        f"({family.environment.name}, {family.horizon} steps per edge)",
+    )
+    print(f"\nspecification\n  {' '.join(text.split())}")
+    _section("regions", [(name, _box(family, box)) for name, box in boxes.items() if name in used])
+    _section("start (normal, truncated at one standard deviation)", _start(family, args.index))
+    _section("edges", [(edge.name, _edge(edge)) for edge in abstract.edges])
+    paths = [" → ".join(edge.name for edge in path) for path in abstract.paths()]
+    _section("paths", [(str(number), path) for number, path in enumerate(paths, 1)])
+
+
+def _section(title: str, lines: Sequence[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in lines)
+    print(f"\n{title}")
+    for name, text in lines:
+        print(f"  {name.ljust(width)}  {text}")
+
+
+def _box(family: Family, box: Box) -> str:
+    sides = zip(family.environment.state_names, box.center, box.half_width, strict=True)
+    bounded = [f"{name} in [{c - h:.4g}, {c + h:.4g}]" for name, c, h in sides if math.isfinite(h)]
+    return ", ".join(bounded) or "anywhere"
+
+
+def _edge(edge: Edge) -> str:
+    return f"achieve {edge.target}" + (f" ensuring {edge.safe}" if edge.safe is not None else "")
+
+
+def _start(family: Family, index: int) -> list[tuple[str, str]]:
+    tasks = family.tasks([index])
+    return [
+        (name, f"{center:.4g} ± {half:.4g}")
+        for name, center, half in zip(
+            family.environment.state_names, tasks.start_center[0], tasks.start_half[0], strict=True
+        )
+    ]
+
+
+# --- dibs family and dibs draw ---------------------------------------------------------------------------
+
+
+def run_family(args: argparse.Namespace) -> None:
+    """Print a family's description as YAML."""
+    from dibs.families import get_family
+
+    print(get_family(args.name).to_yaml(), end="")
+
+
+def run_draw(args: argparse.Namespace) -> None:
+    """Draw tasks."""
+    from dibs.drawing.rollouts import read_trajectories
+    from dibs.drawing.style import check_output, save
+    from dibs.drawing.tasks import figure_task
+    from dibs.families import get_benchmark
+
+    check_output(args.output)
+    benchmark = get_benchmark(args.name)
+    tasks = benchmark.family.tasks(sorted(set(args.index)), benchmark.specification)
+    shown = read_trajectories(args.trajectories, tasks) if args.trajectories else []
+    save(figure_task(tasks, shown), args.output)
+    print(args.output)

@@ -1,0 +1,132 @@
+"""`dibs table`, `dibs figure`, `dibs results`, `dibs study`: what the evaluations say."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def register(subparsers: Any) -> None:
+    """Add the commands."""
+    kinds = {
+        "table": ("evaluations", "FILE.csv|.md|.tex", "one file per format (default: Markdown on standard output)"),
+        "figure": (
+            "evaluations, models or teachers, as the list of figures says",
+            "FILE.pdf|.png",
+            "one file per format",
+        ),
+    }
+    for kind, (inputs, metavar, output) in kinds.items():
+        about = f"Make a {kind}. Without a name, list all of them."
+        parser = subparsers.add_parser(kind, help=f"make a {kind} from results", description=about)
+        parser.add_argument("name", nargs="?", metavar="NAME", help=f"the {kind}'s name; leave out to list them")
+        _add_inputs(parser, inputs)
+        parser.add_argument("--output", type=Path, nargs="+", metavar=metavar, help=f"where to write, {output}")
+        parser.add_argument("--split", default="", help="split to show where one is shown (default: the middle one)")
+        parser.add_argument("--benchmark", default="", metavar="ID", help="show this benchmark only")
+        parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="show these methods only")
+        parser.set_defaults(run=run_report, kind=kind)
+
+    parser = subparsers.add_parser(
+        "results",
+        help="show what has been evaluated so far",
+        description="Print training and zero-shot ratios of every benchmark and method that has been evaluated.",
+    )
+    _add_inputs(parser, "evaluations")
+    parser.set_defaults(run=run_results)
+
+    parser = subparsers.add_parser(
+        "study",
+        help="make the table and figure of an ablation or a sweep",
+        description="Compare the variants of a study, as the workflow lists them in a file. A sweep also says which "
+        "point its rule chooses, from training indices only. With --config, a study of that config is "
+        "made from what exists so far.",
+    )
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.json|STUDY", help="the study; with --config: ablations/NAME or sweeps/NAME"
+    )
+    parser.add_argument("--config", nargs="+", metavar="FILE.yaml", help="config files, each merged over those before")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        nargs="+",
+        metavar="FILE.csv|.md|.tex|.pdf|.png|.json",
+        help="where to write, one file per format (default: the table as Markdown on standard output)",
+    )
+    parser.set_defaults(run=run_study)
+
+
+def _add_inputs(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help=f"{what}: files, folders, or lists of files, one per line (default: all in --results)",
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="root of results (default: results)")
+
+
+def run_report(args: argparse.Namespace) -> None:
+    """Make a table or figure and write it; print a table without --output; list all if none is named."""
+    from dibs.errors import DibsError
+    from dibs.studies.collect import find
+    from dibs.studies.reports import Options, check_output, find_report, make, reports, write
+
+    if args.name is None:
+        for name, report in reports().items():
+            if report.kind == args.kind:
+                print(f"{name + ('-BENCHMARK' if report.each else ''):<30}{report.caption} (from {report.inputs})")
+        return
+    report, _ = find_report(args.name, args.kind)
+    if args.kind == "figure" and not args.output:
+        raise DibsError(f"dibs figure {args.name}: name one or more files with --output")
+    for output in args.output or []:
+        check_output(report, output)
+    paths = [] if report.inputs == "none" else find(report.inputs, args.inputs, args.results, report.methods)
+    made = make(args.name, paths, Options(tuple(args.methods), args.benchmark, args.split))
+    for output in args.output or []:
+        write(made, output)
+        print(output)
+    if not args.output:
+        from dibs.studies.formats import to_markdown
+
+        print(to_markdown(made), end="")  # type: ignore[arg-type]
+
+
+def run_results(args: argparse.Namespace) -> None:
+    """Print a short table."""
+    from dibs.studies.collect import collect, find
+    from dibs.studies.tables import summary
+
+    print(summary(collect(find("evaluations", args.inputs, args.results))))
+
+
+def run_study(args: argparse.Namespace) -> None:
+    """Write or print what a study found."""
+    from dibs.studies.formats import to_markdown
+    from dibs.studies.studies import parse_study, read_study
+    from dibs.studies.summaries import check_output, summarize
+
+    for output in args.output or []:
+        check_output(output)
+    study = parse_study(_described(args.file, args.config), args.file) if args.config else read_study(args.file)
+    summary = summarize(study)
+    if not args.output:
+        print(to_markdown(summary.table), end="")
+    for output in args.output or []:
+        summary.write(output)
+        print(output)
+
+
+def _described(name: Path, files: list[str]) -> dict[str, Any]:
+    """Return the study of a config, as the workflow lists it."""
+    from dibs.errors import DibsError
+    from dibs.studies.checks import load_config
+    from dibs.studies.variants import Variants
+
+    variants = Variants(load_config(*files))
+    if len(name.parts) != 2 or name.parts[0] not in variants.names:
+        raise DibsError(f"{name}: expected {' or '.join(f'{kind}/NAME' for kind in variants.names)} with --config")
+    return variants.described(*name.parts)

@@ -1,0 +1,1 @@
+"""Drawings of tasks and recorded rollouts, for any family."""

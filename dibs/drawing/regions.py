@@ -1,0 +1,112 @@
+"""What drawings show: the regions of tasks at some indices, and rollouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch
+
+from dibs.drawing.style import COLORS, INK, shade
+from dibs.envs import Array
+from dibs.families import Tasks
+from dibs.gym.render import Role, region_roles
+
+MEANING: dict[Role, str] = {
+    "start": "initial region",
+    "reach": "region to reach",
+    "avoid": "region to avoid",
+    "stay": "region to stay in",
+}
+ROLES = {"train": ("#1450C8", "seen in training"), "unseen": ("#D0202A", "unseen")}
+"""Color and meaning of rollouts at training indices and at others."""
+ROUTE = "route"
+"""Role of a path that shows one way to satisfy the specification."""
+DASHES = (0, (4, 2))
+HEAD: dict[str, Any] = {"arrowstyle": "-|>,head_length=2.6,head_width=1.3", "shrinkA": 0.0, "shrinkB": 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One rollout to draw."""
+
+    index: int
+    role: str  # train, unseen or route
+    states: Array  # (time, dim)
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A region at the drawn indices, in the drawn state variables."""
+
+    name: str
+    role: Role
+    low: Array  # (indices, axes); infinite where free
+    high: Array  # (indices, axes)
+
+    @property
+    def center(self) -> Array:
+        """Middle (indices, axes); NaN where free."""
+        free = np.isinf(self.low)
+        return (np.where(free, np.nan, self.low) + np.where(free, np.nan, self.high)) / 2
+
+    @property
+    def half(self) -> Array:
+        """Half-width (indices, axes)."""
+        return (self.high - self.low) / 2
+
+    @property
+    def moves(self) -> bool:
+        """Whether it differs between indices."""
+        return bool((self.low != self.low[0]).any() or (self.high != self.high[0]).any())
+
+    def looks(self) -> list[dict[str, Any]]:
+        """Return how to draw it at each index; a single look if it does not move."""
+        return looks(self.role, len(self.low) if self.moves else 1)
+
+
+def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1)) -> list[Region]:
+    """Return the start and the regions that the specification names, in the order of drawing."""
+    columns, roles = list(axes), region_roles(tasks.edges)
+    boxes = {n: (box.center, box.half_width) for n, box in tasks.regions.items() if n in roles}
+    found: list[tuple[str, Role, Array, Array]] = [("start", "start", tasks.start_center, tasks.start_half)]
+    found += [(name, roles[name], center, half) for name, (center, half) in boxes.items()]
+    regions = [Region(n, role, (c - h)[:, columns], (c + h)[:, columns]) for n, role, c, h in found]
+    return sorted(regions, key=lambda region: list(COLORS).index(region.role))
+
+
+def draw_trajectories(ax: Axes, trajectories: Sequence[Trajectory], axes: Sequence[int] = (0, 1)) -> None:
+    """Draw rollouts, blue at training and red at unseen indices, each with a dot at its end; routes are dashed."""
+    alpha = float(np.clip(12.0 / max(len(trajectories), 1), 0.3, 0.9))
+    for trajectory in trajectories:
+        columns = [trajectory.states[:, axis] for axis in axes]
+        if trajectory.role == ROUTE:
+            ax.plot(*columns, color=INK, lw=0.7, ls=DASHES, alpha=0.8, zorder=5)
+            tail, tip = zip(*(c[-2:] for c in columns), strict=True)
+            ax.add_patch(FancyArrowPatch(tail, tip, color=INK, lw=0.0, zorder=5, **HEAD))
+            continue
+        color = ROLES[trajectory.role][0]
+        ax.plot(*columns, color=color, lw=0.8, alpha=alpha, zorder=6)
+        ax.plot(*[c[-1:] for c in columns], "o", color=color, ms=2.0, mew=0.0, zorder=6)
+
+
+def looks(role: Role, count: int) -> list[dict[str, Any]]:
+    """Return how regions look from the first to the last index; a single one is in between."""
+    color, found = COLORS[role], []
+    for t in np.linspace(0.0, 1.0, count) if count > 1 else [0.4]:
+        look = {"facecolor": shade(color, 0.12 + 0.5 * t), "edgecolor": shade(color, 0.55 + 0.45 * t), "linewidth": 0.8}
+        found.append(look | {"hatch": "/////", "facecolor": shade(color, 0.1 + 0.25 * t)} if role == "avoid" else look)
+    return found
+
+
+def label(name: str) -> str:
+    """Return a region's name as mathematics: g1 is g with a subscript."""
+    match = re.fullmatch(r"([A-Za-z]+)_?(\d+)", name)
+    if match is None:
+        return name.replace("_", " ")
+    letters, number = match.groups()
+    return f"${letters}_{{{number}}}$" if len(letters) == 1 else rf"$\mathrm{{{letters}}}_{{{number}}}$"

@@ -1,0 +1,94 @@
+"""Recorded rollouts as drawings (.png, .pdf), films (.gif) and tables (.parquet)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from dibs.drawing.regions import ROLES, Trajectory
+from dibs.drawing.style import check_output, save
+from dibs.drawing.tasks import figure_task
+from dibs.errors import DibsError
+from dibs.families import Tasks
+from dibs.files import atomic, write_table
+from dibs.gym.render import Frame, Scene, paint, task_shapes
+from dibs.spectrl import Monitor
+
+SUFFIXES = (".png", ".pdf", ".gif", ".parquet")
+
+
+def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Trajectory]) -> None:
+    """Write rollouts in the form that the output's suffix asks for; a film shows the first one only."""
+    suffix = check_output(output, SUFFIXES)
+    if not trajectories:
+        raise DibsError(f"{output}: there is no rollout to write")
+    if suffix == ".gif":
+        images = [Image.fromarray(frame) for frame in film(tasks, trajectories[0])]
+        with atomic(output) as temporary:
+            images[0].save(temporary, format="GIF", save_all=True, append_images=images[1:], duration=120, loop=0)
+    elif suffix == ".parquet":
+        record(output, tasks, trajectories)
+    else:
+        save(figure_task(tasks.at([t.index for t in trajectories]), trajectories), output)
+
+
+def film(tasks: Tasks, trajectory: Trajectory) -> list[Frame]:
+    """Return one frame per recorded state, with the monitor's verdict on the rollout up to there."""
+    index, states = trajectory.index, trajectory.states
+    task = tasks.at([index])
+    shapes = task_shapes(task.edges, task.boxes(index), task.start_center[0], task.start_half[0])
+    scene = Scene.of(task.environment, f"{task.name}  i = {index}", shapes)
+    monitor = Monitor(task.spec, task.boxes(index))
+    known, frames = monitor.start(states[0]), []
+    for time, state in enumerate(states):
+        known = monitor.advance(known, state) if time else known
+        outcome = "success" if monitor.satisfied(known) else "unsafe" if monitor.violated(known) else "running"
+        progress = f"stage {monitor.stage(known)}   step {time} / {monitor.stages * task.horizon}"
+        frames.append(paint(scene, states[: time + 1], outcome, progress))
+    return frames
+
+
+def record(output: str | Path, tasks: Tasks, trajectories: Sequence[Trajectory]) -> None:
+    """Write rollouts as a table: index, role, rollout, time, and one column per state variable."""
+    lengths = [len(t.states) for t in trajectories]
+    states = np.concatenate([t.states for t in trajectories])
+    columns = {
+        "index": np.repeat([t.index for t in trajectories], lengths),
+        "role": pa.array(np.repeat([t.role for t in trajectories], lengths)),
+        "rollout": np.repeat(np.arange(len(trajectories)), lengths),
+        "time": np.concatenate([np.arange(length) for length in lengths]),
+    }
+    columns |= {name: states[:, d] for d, name in enumerate(tasks.environment.state_names)}
+    metadata = {"kind": "trajectories", "family": tasks.name, "specification": tasks.specification}
+    write_table(output, pa.table(columns), metadata)
+
+
+def read_trajectories(path: str | Path, tasks: Tasks) -> list[Trajectory]:
+    """Read the rollouts at the indices of `tasks` from a table as `record` writes it; rows may have any order."""
+    if not Path(path).is_file():
+        raise DibsError(f"{path}: no such file of trajectories")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DibsError(f"{path}: not a readable Parquet file ({error})") from None
+    names = list(tasks.environment.state_names)
+    missing = [c for c in ("index", "role", "rollout", "time", *names) if c not in table.column_names]
+    if missing:
+        raise DibsError(f"{path}: no column {', '.join(missing)}; found {', '.join(table.column_names)}")
+    frame = table.to_pandas()
+    other = sorted(set(frame["role"]) - set(ROLES))
+    if other:
+        raise DibsError(f"{path}: column role: expected {' or '.join(ROLES)}, found {other[0]!r}")
+    chosen = frame[frame["index"].isin(tasks.indices)].sort_values(["index", "rollout", "time"])
+    if chosen.empty:
+        wanted, found = (", ".join(map(str, indices)) for indices in (tasks.indices, sorted(set(frame["index"]))))
+        raise DibsError(f"{path}: no trajectory at index {wanted}; it has {found}")
+    return [
+        Trajectory(int(index), str(role), rows[names].to_numpy(float))
+        for (index, role, _), rows in chosen.groupby(["index", "role", "rollout"], sort=True)
+    ]

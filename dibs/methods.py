@@ -1,0 +1,170 @@
+"""Methods: the record that templates and baselines fill in, and what training is given and gives back.
+
+A method is trained on grounded training tasks and turned into a batched policy for any tasks. Evaluation does not know
+which method it measures. Register a `Method` as an entry point of group `dibs.methods`:
+
+    [project.entry-points."dibs.methods"]
+    mine = "my_package.mine:METHOD"
+
+The module of the record should import quickly: every job of the workflow reads the records of all methods in the
+config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dibs import registry
+from dibs.errors import DibsError
+from dibs.families import Split, Tasks
+from dibs.files import read_json, read_tensors, write_tensors
+from dibs.paths import metrics
+from dibs.provenance import Origin, check_kind
+from dibs.simulation import Policy
+from dibs.simulation.composed import Composed
+
+VERSION = 1
+"""Of the file format of models."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What a method is trained on."""
+
+    tasks: Tasks
+    """The training tasks, under the specification of the benchmark (or of the family, if one model serves all
+    benchmarks)."""
+    benchmark: str
+    """The benchmark's id, or the family's name; for messages and random streams."""
+    split: Split
+    seed: int
+    teachers: Sequence[Path] = ()
+    """Teachers of all training indices, in order, if the method needs them."""
+    datasets: Sequence[Path] = ()
+    """Datasets of all training indices, in order, if the method needs them."""
+    progress: Callable[[str], None] | None = None
+
+    def teacher_steps(self, edges: Sequence[str] | None = None) -> int:
+        """Return the environment steps in which the teachers learned the given edges (by default those of the
+        tasks)."""
+        names = self.tasks.edge_names if edges is None else edges
+        if not self.teachers:
+            raise DibsError("the budget is what the teachers used, but none are given: pass --teachers, or set `steps`")
+        return sum(teacher_steps(read_json(metrics(Path(file)))["metrics"], names) for file in self.teachers)
+
+
+def teacher_steps(teacher: Mapping[str, Any], edges: Sequence[str]) -> int:
+    """Return the steps of one teacher; if they were counted for all edges together, each edge has an equal share."""
+    known = teacher["edges"]
+    if all("steps" in known[name] for name in edges):
+        return sum(int(known[name]["steps"]) for name in edges)
+    return round(teacher["steps"] * len(edges) / len(known))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What training gives back."""
+
+    tensors: Mapping[str, np.ndarray]
+    """The weights."""
+    metadata: Mapping[str, Any]
+    """What `policy` must know as well, such as the shape of the network."""
+    steps: int | Mapping[str, int]
+    """Environment steps used, including those of the teachers it rests on.
+
+    By edge if one model serves several benchmarks.
+    """
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """Curves and other facts for the `.json` next to the model."""
+
+    def steps_on(self, edges: Sequence[str]) -> int:
+        """Return the environment steps spent on the given edges."""
+        return self.steps if isinstance(self.steps, int) else sum(int(self.steps[name]) for name in edges)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: how it is trained, how it acts, and how it appears in tables and figures."""
+
+    name: str
+    label: str
+    """What tables and figures call it."""
+    settings: type
+    """A frozen dataclass; every field has a docstring."""
+    train: Callable[[Training, Any], Model]
+    policy: Callable[[Model, Tasks], Policy | Composed]
+    """Turns a model into a policy for the given tasks."""
+    needs: tuple[str, ...] = ()
+    """Files of all training indices that training reads: teachers, datasets."""
+    per_family: bool = False
+    """Whether one model serves all benchmarks of a family."""
+    zero_shot: bool = True
+    """False if `policy` adapts on the tasks it is given."""
+    trained_as: str = ""
+    """Method whose model it is measured on, if not its own."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that set it apart from other methods with the same settings class."""
+    version: int = 1
+    """Raised by hand when its results change."""
+    memory_mb: int = 3000
+    """Memory of a training job on a cluster."""
+    minutes: int = 60
+    """Run time of a training job on a cluster."""
+    color: str = "#7F7F7F"
+    marker: str = "P"
+    hatch: str = "ooo"
+    """Of its bars, so that they can be told apart without color."""
+    dashes: tuple[float, ...] = (1.5, 1.0)
+    """Of its line; empty: solid."""
+    hollow: bool = False
+    """Whether its marker is drawn as an outline."""
+    order: int = 100
+    """Position in legends and tables."""
+
+    def unit(self, family: str, benchmark: str) -> str:
+        """Return what its models are of: the family or the benchmark."""
+        return family if self.per_family else benchmark
+
+    @property
+    def model_method(self) -> str:
+        """The method whose model it is measured on."""
+        return self.trained_as or self.name
+
+
+def get_method(name: str) -> Method:
+    """Return a registered method."""
+    method: Method = registry.load("methods", name)
+    return method
+
+
+def label(name: str) -> str:
+    """Return what tables and figures call a method; one that is not installed keeps its name."""
+    return get_method(name).label if name in registry.names("methods") else name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return method names in the order of legends and tables; those that are not installed come last."""
+    known = registry.names("methods")
+    return sorted(set(names), key=lambda n: (get_method(n).order if n in known else 1000, n))
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def save_model(path: Path, model: Model, origin: Origin, settings: Mapping[str, Any]) -> None:
+    """Write a model as safetensors."""
+    steps = model.steps if isinstance(model.steps, int) else dict(model.steps)
+    metadata = {**origin.metadata(), "settings": dict(settings), "steps": steps, "model": dict(model.metadata)}
+    write_tensors(path, model.tensors, metadata)
+
+
+def load_model(path: str | Path) -> tuple[Model, dict[str, Any]]:
+    """Read a model and the metadata of its file."""
+    tensors, metadata = read_tensors(path)
+    check_kind(path, metadata, "model")
+    return Model(tensors, metadata["model"], metadata["steps"]), metadata

@@ -1,0 +1,97 @@
+"""Environments, teacher algorithms, methods, families and reports by name.
+
+Everything is registered through entry points, built-in and third-party alike. A package adds to DIBS with a few lines
+in its own `pyproject.toml`:
+
+    [project.entry-points."dibs.environments"]
+    Boat = "my_package.boat:Boat"
+
+Groups are `dibs.environments` (a class, see `dibs.envs`), `dibs.teachers` (an `Algorithm`, see `dibs.teachers.base`),
+`dibs.methods` (a `Method`, see `dibs.methods`), `dibs.families` (a mapping from names to descriptions, or a function
+that returns one) and `dibs.reports` (a sequence of `Report` records, see `dibs.studies.reports`). Targets are imported
+when they are first asked for. `register` adds an entry at run time, for notebooks and tests.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from dibs.errors import DibsError, unknown
+
+KINDS = {
+    "environments": "environment",
+    "teachers": "teacher algorithm",
+    "methods": "method",
+    "families": "collection of families",
+    "reports": "collection of reports",
+}
+"""Kinds of entries, and what errors call one of each."""
+
+_added: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of all entries of one kind, sorted."""
+    return sorted({*_installed(kind), *_added[kind]})
+
+
+def load(kind: str, name: str) -> Any:
+    """Return the object that an entry points at; import it if necessary."""
+    if name in _added[kind]:
+        return _resolved(_added[kind][name])
+    found = _installed(kind)
+    if name not in found:
+        raise unknown(KINDS[kind], name, names(kind))
+    return _loaded(found[name])
+
+
+def register(kind: str, name: str, target: Any) -> None:
+    """Add an entry: an object, or its import path as `package.module:attribute`."""
+    if kind not in KINDS:
+        raise unknown("kind of registry entry", kind, KINDS)
+    _added[kind][name] = target
+
+
+def unregister(kind: str, name: str) -> None:
+    """Remove an entry that `register` added."""
+    _added[kind].pop(name, None)
+
+
+def resolve(path: str) -> Any:
+    """Import `package.module:attribute`."""
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise DibsError(f"{path}: cannot be imported ({error})") from error
+
+
+def _resolved(target: Any) -> Any:
+    return resolve(target) if isinstance(target, str) else target
+
+
+@cache
+def _installed(kind: str) -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=f"dibs.{kind}"):
+        known = found.get(entry.name)
+        if known is not None and known.value != entry.value:
+            raise DibsError(
+                f"two installed packages register the {KINDS[kind]} '{entry.name}': {known.value} and {entry.value}; "
+                "rename or uninstall one"
+            )
+        found[entry.name] = entry
+    if not found:
+        raise DibsError(f"no {KINDS[kind]} is registered: install the package first (`pip install -e .`)")
+    return found
+
+
+@cache
+def _loaded(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise DibsError(f"{entry.group} '{entry.name}' = {entry.value}: cannot be imported ({error})") from error

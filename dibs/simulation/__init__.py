@@ -1,0 +1,55 @@
+"""The simulator: tasks, the rollout loop, the signed distance and the reward that everything else uses."""
+
+from __future__ import annotations
+
+from dibs.simulation.loop import (
+    Draws,
+    Episodes,
+    Moment,
+    NetworkPolicy,
+    Outcome,
+    Policy,
+    Recorder,
+    StateRecorder,
+    Stopped,
+    draw,
+    evaluation_draws,
+    rollout,
+)
+from dibs.simulation.tasks import (
+    Bools,
+    EdgeTask,
+    Levels,
+    Progress,
+    RewardKind,
+    Rewards,
+    Rows,
+    SpecTask,
+    Task,
+    signed_distance,
+)
+
+__all__ = [
+    "Bools",
+    "Draws",
+    "EdgeTask",
+    "Episodes",
+    "Levels",
+    "Moment",
+    "NetworkPolicy",
+    "Outcome",
+    "Policy",
+    "Progress",
+    "Recorder",
+    "RewardKind",
+    "Rewards",
+    "Rows",
+    "SpecTask",
+    "StateRecorder",
+    "Stopped",
+    "Task",
+    "draw",
+    "evaluation_draws",
+    "rollout",
+    "signed_distance",
+]

@@ -1,0 +1,179 @@
+"""Evaluations as tidy frames: one row per evaluation, or one row per evaluated index.
+
+Every file is checked. A damaged file, a file of another kind, two files of the same evaluation, or evaluations with
+different thresholds are errors that name the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dibs.errors import DibsError
+from dibs.evaluation.evaluate import summarize
+from dibs.families import benchmarks, families
+from dibs.files import damaged, read_table
+from dibs.methods import in_order
+from dibs.paths import Layout
+from dibs.provenance import check_kind
+
+IDENTITY = ("method", "benchmark", "split", "seed")
+"""What distinguishes one evaluation from another."""
+COLUMNS = (
+    *(*IDENTITY, "family", "train_size", "unseen_size", "training_count", "training_ratio"),
+    "training_rate",  # mean satisfaction rate at the training indices
+    *("zero_shot_count", "zero_shot_ratio", "beyond_ratio"),
+    "straddling",  # tasks up to L whose interval contains δ: with more rollouts they might count differently
+    "steps",  # environment steps of training; NaN if the evaluation does not record them
+    *("rollouts", "delta", "file"),
+)
+"""Columns of the frame with one row per evaluation."""
+ROLES = ("train", "unseen", "beyond")
+_KEYS = (*IDENTITY, "family", "delta")
+_COLUMNS = ("index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles")
+
+
+# --- which files -----------------------------------------------------------------------------------------
+
+
+def find(kind: str, inputs: Sequence[Path] | None, results: Path, methods: Sequence[str] = ()) -> list[Path]:
+    """Return the files that `inputs` name, or all evaluations, models (of some methods) or teachers of the results."""
+    files = _listed(inputs, kind, methods) if inputs else _in_results(results, kind, methods)
+    if not files:
+        where = ", ".join(map(str, inputs)) if inputs else results
+        raise DibsError(f"{where}: no {kind} there; run the workflow first, or name files with --inputs")
+    return files
+
+
+def _in_results(root: Path, kind: str, methods: Sequence[str]) -> list[Path]:
+    layout, first = Layout(Path()), methods if kind == "models" and methods else ["*"]
+    pattern = {"evaluations": layout.evaluation, "models": layout.model, "teachers": layout.teacher}[kind]
+    return [path for name in first for path in sorted(root.glob(str(pattern(name, "*", "*", "*"))))]
+
+
+def _listed(entries: Sequence[Path], kind: str, methods: Sequence[str]) -> list[Path]:
+    """Return the files that entries name: a result itself, all in a folder, or those listed in any other file."""
+    suffix = ".parquet" if kind == "evaluations" else ".safetensors"
+    files: list[Path] = []
+    for entry in entries:
+        if entry.is_dir():
+            files += _in_results(entry, kind, methods) or sorted(entry.rglob(f"[!.]*{suffix}"))
+        elif entry.suffix in (".parquet", ".safetensors", ".json"):
+            files.append(entry)
+        else:
+            try:
+                lines = [line.strip() for line in entry.read_text().splitlines()]
+            except FileNotFoundError:
+                raise DibsError(f"{entry}: no such list of files") from None
+            except UnicodeDecodeError:
+                raise DibsError(f"{entry}: expected a list of files, one per line; found binary data") from None
+            files += [Path(line) for line in lines if line and not line.startswith("#")]
+    return files
+
+
+# --- frames ----------------------------------------------------------------------------------------------
+
+
+def read_evaluation(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Read and check one evaluation, one row per index, and its metadata."""
+    table, meta = read_table(path)
+    check_kind(path, meta, "evaluation")
+    absent = [f"column {c}" for c in _COLUMNS if c not in table.column_names]
+    absent += [f"metadata {k}" for k in _KEYS if k not in meta]
+    if absent:
+        raise damaged(path, f"no {', '.join(absent)}")
+    rows = table.select(list(_COLUMNS)).to_pandas()
+    if rows["index"].duplicated().any():
+        raise damaged(path, "the same index twice")
+    role = set(rows["role"])
+    if not role <= set(ROLES) or "train" not in role:
+        raise damaged(path, f"roles {sorted(map(str, role))}; expected train and any of {', '.join(ROLES[1:])}")
+    return rows, meta
+
+
+def collect(files: Iterable[Path]) -> pd.DataFrame:
+    """Return one row per evaluation: the metrics and what they were computed from, in an order of their own."""
+    frame = pd.DataFrame([_run(file) for file in files], columns=list(COLUMNS)).astype({"steps": float})
+    _check_unique(frame)
+    check_delta(frame)
+    return _in_order(frame, ("benchmark", "method", "train_size", "split", "seed"))
+
+
+def _run(file: Path) -> dict[str, Any]:
+    rows, meta = read_evaluation(file)
+    train, unseen, beyond = (rows["role"] == role for role in ROLES)
+    return {
+        **{key: meta[key] for key in _KEYS},
+        **{"train_size": int(train.sum()), "unseen_size": int(unseen.sum())},
+        **{"training_count": float(rows["succeeds"][train].sum()), "training_rate": rows["rate"][train].mean()},
+        **summarize(rows["role"].tolist(), rows["succeeds"].tolist()),
+        **{"straddling": int(rows["straddles"][~beyond].sum()), "steps": meta.get("steps")},
+        **{"rollouts": int(rows["rollouts"].max()), "file": str(file)},
+    }
+
+
+def collect_indices(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per index of the evaluations in a frame of runs."""
+    found = [read_evaluation(Path(file)) for file in runs["file"]]
+    frames = [rows.assign(**{key: meta[key] for key in _KEYS}) for rows, meta in found]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*_COLUMNS, *_KEYS])
+
+
+def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """Return the rows that have the given values."""
+    return frame[(frame[list(values)] == pd.Series(values)).all(axis=1)]
+
+
+def groups(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, pd.DataFrame]]:
+    """Return values of some columns and the rows that have them, in the order of tables and legends."""
+    return list(_in_order(frame, columns).groupby(list(columns), sort=False))
+
+
+def _in_order(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    orders = {"benchmark": benchmark_order, "family": benchmark_order, "method": in_order}
+
+    def position(column: pd.Series) -> pd.Series:
+        return column.map(orders[str(column.name)](column).index) if column.name in orders else column
+
+    return frame.sort_values(list(columns), key=position, kind="stable", ignore_index=True)
+
+
+def benchmark_order(names: Iterable[str]) -> list[str]:
+    """Return benchmarks, or families, in the order in which they are registered, others last."""
+    known = [*benchmarks(), *families()]
+    return sorted(set(names), key=lambda b: (known.index(b) if b in known else len(known), b))
+
+
+def split_order(frame: pd.DataFrame) -> list[str]:
+    """Return the splits in a frame by |Train|, then by name."""
+    return [str(s) for s in frame.sort_values(["train_size", "split"])["split"].unique()]
+
+
+def middle_split(frame: pd.DataFrame) -> str:
+    """Return the split with median |Train| (on a tie, the larger one) of those with most rows."""
+    complete = split_order(frame[frame["split"].isin(frame["split"].mode())])
+    return complete[len(complete) // 2]
+
+
+def _check_unique(frame: pd.DataFrame) -> None:
+    twice = frame[frame.duplicated(list(IDENTITY), keep=False)].sort_values(list(IDENTITY), kind="stable")
+    if len(twice):
+        first, other = twice.iloc[0], twice.iloc[1]
+        raise DibsError(
+            f"{other['file']}: the same evaluation as {first['file']} ({first['method']}, {first['benchmark']}, "
+            f"{first['split']}, seed {first['seed']}); name only one of them"
+        )
+
+
+def check_delta(frame: pd.DataFrame) -> None:
+    """Reject evaluations with different thresholds."""
+    different = frame.drop_duplicates("delta")
+    if len(different) > 1:
+        first, other = different.iloc[0], different.iloc[1]
+        raise DibsError(
+            f"{other['file']}: a task counts as solved above {other['delta']}, but above {first['delta']} in "
+            f"{first['file']}; they cannot be compared: evaluate one of them again"
+        )

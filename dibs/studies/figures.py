@@ -1,0 +1,188 @@
+"""Figures over any benchmarks and methods.
+
+Lines are means over seeds, shades one standard deviation. Only methods in the inputs appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from dibs import paths
+from dibs.errors import DibsError
+from dibs.files import read_json, read_metadata
+from dibs.methods import label
+from dibs.provenance import check_kind
+from dibs.statistics import wilson
+from dibs.studies import style
+from dibs.studies.collect import collect_indices, groups, middle_split, split_order, where
+from dibs.studies.reports import Options
+
+INK = "#444444"
+
+
+def ratios(runs: pd.DataFrame, options: Options) -> Figure:
+    """Training and zero-shot ratio over |Train|, one row per benchmark."""
+    training, zero_shot, _ = style.OVER_TRAIN.values()
+    rows = {name: part for (name,), part in groups(runs, "benchmark")}
+    return style.rows_of_panels(runs, rows, {"training": training, "zero-shot": zero_shot}, ceiling=False)
+
+
+# --- along the index -------------------------------------------------------------------------------------
+
+
+def success_by_index(runs: pd.DataFrame, options: Options) -> Figure:
+    """Satisfaction rate at every index, one part per benchmark and split, one panel per method."""
+    chosen = where(runs, split=options.split) if options.split else runs
+    if chosen.empty:
+        raise DibsError(f"no evaluation has split {options.split}; they have {', '.join(split_order(runs))}")
+    cells = groups(chosen, "benchmark", "train_size", "split")
+    columns = 2 if len(cells) == 1 else 4
+    lines = -(-chosen["method"].nunique() // columns)
+    with style.in_print():
+        figure = Figure(figsize=(style.WIDTH, (1.05 * lines + 0.3) * len(cells) + 0.5), layout="constrained")
+        parts = figure.subfigures(len(cells), 1, squeeze=False)[:, 0]
+        for part, ((benchmark, _, split), cell) in zip(parts, cells, strict=True):
+            rows = collect_indices(cell)
+            part.suptitle(f"{benchmark}, {split}", fontsize=8.0)
+            part.supylabel("satisfied", fontsize=7.5)
+            for number, ((method,), shown) in enumerate(groups(rows, "method")):
+                _rate(part.add_subplot(lines, columns, number + 1), shown, method)
+        parts[-1].supxlabel("index $i$", fontsize=7.5)
+        _rate_legend(figure, rows, runs["seed"].nunique() > 1)
+    return figure
+
+
+def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
+    color = style.look(method).color
+    last, most = int(rows[rows["role"] != "beyond"]["index"].max()), int(rows["index"].max())
+    pooled = rows.groupby("index")[["satisfied", "rollouts"]].sum()
+    index, rate = pooled.index.to_numpy(float), (pooled["satisfied"] / pooled["rollouts"]).to_numpy()
+    low, high = wilson(pooled["satisfied"], pooled["rollouts"])
+    if most > last:
+        ax.axvspan(last + 0.5, most + 0.5, color="#EFEFEF", lw=0, zorder=0)
+    train = sorted(set(rows[rows["role"] == "train"]["index"]))
+    ax.vlines(train, -0.06, 1.06, color="#CFCFCF", lw=0.5, zorder=1)
+    ax.axhline(float(rows["delta"].iloc[0]), zorder=1, **style.DELTA)
+    if rows["seed"].nunique() > 1:
+        for _, one in rows.sort_values("index").groupby("seed"):
+            ax.plot(one["index"], one["rate"], color=color, lw=0.4, alpha=0.4, zorder=2)
+    ax.fill_between(index, low, high, color=color, alpha=0.3, lw=0, zorder=3)
+    ax.plot(index, rate, color=color, lw=1.0, zorder=4)
+    trained = np.isin(index, train)
+    ax.plot(index[trained], rate[trained], "o", color=color, ms=2.8, mec="white", mew=0.3, zorder=5)
+    ax.set(ylim=(-0.06, 1.08), xlim=(-1, most + 0.5), yticks=[0.0, 0.5, 1.0])
+    ax.set_title(label(method), color=color, fontsize=7.5, loc="left", pad=2.0)
+
+
+def _rate_legend(figure: Figure, rows: pd.DataFrame, pooled: bool) -> None:
+    rate = f"rate{', seeds pooled' if pooled else ''} (dots: trained)"
+    entries = {rate: {"color": INK, "marker": "o", "ms": 2.8}, "95% Wilson interval": Patch(facecolor=INK, alpha=0.3)}
+    entries |= {"training index": {"color": "#CFCFCF"}, f"δ = {rows['delta'].iloc[0]:g}": style.DELTA}
+    if pooled:
+        entries["one seed"] = {"color": INK, "lw": 0.4, "alpha": 0.6}
+    if (rows["role"] == "beyond").any():
+        entries["beyond $L$"] = Patch(facecolor="#EFEFEF")
+    style.legend_below(figure, entries, 4)
+
+
+# --- how training went -----------------------------------------------------------------------------------
+
+
+def loss_curves(files: Sequence[Path], options: Options) -> Figure:
+    """Loss of the template's fit over steps, per edge; one panel per family and method."""
+    found = [curve for file in files if (curve := _curve(file)) is not None]
+    if not found:
+        raise DibsError("none of these models has a curve of its fit: name models of templates")
+    curves = _one_split(pd.concat(found, ignore_index=True), options)
+    cells = groups(curves, "family", "method")
+    how: dict[str, Any] = {"hue": "edge", "palette": "viridis", "units": "seed", "estimator": None, "alpha": 0.8}
+    with style.in_print():
+        figure, panels = style.panels(len(cells), 1.75, 2)
+        for ax, ((family, method), part) in zip(panels, cells, strict=True):
+            sns.lineplot(part, x="step", y="loss", ax=ax, **how)
+            sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1), title=None, frameon=False, fontsize=style.NOTE)
+            ax.set(xlabel="step of Adam", ylabel="BC loss", yscale="log")
+            ax.set_title(f"{family}\n{label(method)}, {part['split'].iloc[0]}", fontsize=7.5)
+        seeds = curves["seed"].nunique()
+        each = f"one line per edge and seed ({seeds} seeds)" if seeds > 1 else "one line per edge"
+        figure.suptitle(f"Template fit: {each}", fontsize=8.0)
+    return figure
+
+
+def _curve(file: Path) -> pd.DataFrame | None:
+    """Return the losses of a fit (step, edge, loss) from the metrics next to a model; None if it has none."""
+    weights = file.with_suffix(".safetensors")
+    metrics = read_json(paths.metrics(weights))
+    if "curve" not in metrics:
+        return None
+    edges = read_metadata(weights)["model"]["edges"]
+    table = np.array(metrics["curve"], dtype=float)  # (checks, 1 + edges)
+    if table.ndim != 2 or table.shape[1] != 1 + len(edges):
+        raise DibsError(f"{file}: expected a curve of {len(edges)} edges, found shape {table.shape}")
+    frame = pd.DataFrame(table[:, 1:], columns=[edge.replace(">", " → ") for edge in edges]).assign(step=table[:, 0])
+    tidy = frame.melt(id_vars="step", var_name="edge", value_name="loss").dropna()
+    identity = {key: metrics[key] for key in ("method", "family", "split", "seed")}
+    return tidy.assign(**identity, train_size=len(metrics["train"]))
+
+
+def drift(files: Sequence[Path], options: Options) -> Figure:
+    """Distance of each teacher from the previous one over the index, for every λ_x and kind of start."""
+    table = pd.DataFrame([row for file in files for row in _drifts(file)])
+    if table.empty:
+        raise DibsError("none of these teachers has a predecessor: there is no drift to draw")
+    sizes = table.groupby(["family", "split"])["index"].transform("nunique")
+    table = _one_split(table.assign(train_size=sizes + 1), options)
+    table["way"] = [rf"$\lambda_\mathrm{{x}} = {weight:g}$" for weight in table["cross_index"]]
+    if table["warm_start"].nunique() > 1:
+        table["way"] += np.where(table["warm_start"], ", warm start", ", from scratch")
+    names = table.sort_values(["cross_index", "warm_start"], ascending=False)["way"].unique().tolist()
+    how: dict[str, Any] = {"hue": "way", "hue_order": names, "style": "way", "style_order": names, "dashes": False}
+    how |= {"palette": "colorblind", "markers": True, "ms": 4.0, "errorbar": "sd", "err_kws": {"lw": 0}}
+    found = groups(table, "family")
+    with style.in_print():
+        figure, panels = style.panels(len(found), 1.75)
+        for ax, ((family,), part) in zip(panels, found, strict=True):
+            sns.lineplot(part, x="index", y="drift", ax=ax, **how)
+            ax.legend().remove()  # one for all panels follows
+            ax.set(xlabel="training index $i$", ylabel=r"$\|\theta_i - \theta_{i^-}\|_2$")
+            ax.set_ylim(bottom=0.0)
+            ticks = sorted(set(part["index"]))
+            ax.set_xticks(ticks[:: -(-len(ticks) // 8)])
+            ax.set_title(f"{family}, {part['split'].iloc[0]}", fontsize=7.5)
+        seeds = table["seed"].nunique()
+        over = f"mean over edges and {seeds} seeds; shades: one standard deviation" if seeds > 1 else "mean over edges"
+        small: dict[str, Any] = {"frameon": False, "title": over, "title_fontsize": style.NOTE}
+        figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=len(names), **small)
+    return figure
+
+
+def _drifts(file: Path) -> list[dict[str, Any]]:
+    """Return a teacher's drift as a row, unless it has no predecessor."""
+    weights = file.with_suffix(".safetensors")
+    metrics, meta = read_json(paths.metrics(weights)), read_metadata(weights)
+    check_kind(weights, meta, "teacher")
+    found = metrics["metrics"].get("drift")
+    if found is None:
+        return []
+    row: dict[str, Any] = {key: metrics[key] for key in ("family", "split", "index", "seed")}
+    row |= {"cross_index": float(meta["settings"]["cross_index"]), "warm_start": bool(meta["settings"]["warm_start"])}
+    return [{**row, "drift": float(found)}]
+
+
+def _one_split(table: pd.DataFrame, options: Options) -> pd.DataFrame:
+    """Return the rows of the split in the options, or of each family's middle one."""
+    once = table.drop_duplicates(["family", "split", "seed"])
+    middle = {family: options.split or middle_split(part) for family, part in once.groupby("family")}
+    chosen = table[table["split"] == table["family"].map(middle)].copy()
+    if chosen.empty:
+        raise DibsError(f"no input has split {options.split}; they have {', '.join(split_order(table))}")
+    return chosen

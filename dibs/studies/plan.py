@@ -1,0 +1,348 @@
+"""What a config makes: every file, what it is made from, and its id.
+
+The rules of the workflow ask here; nothing is run and nothing heavy imported. The id of a file (`dibs.provenance`)
+covers its tasks, settings and versions, and the ids of everything it is made from. Rules pass it to Snakemake as a
+parameter and to the command as `--expect`: a change of settings, of a family or of a version reruns what depends on it,
+and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from dibs.datasets.build import DatasetSettings
+from dibs.errors import unknown
+from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.families import Benchmark, Family, Split, find_benchmarks
+from dibs.families.family import GAP
+from dibs.methods import Method, get_method
+from dibs.paths import BASE, Layout, buffers, metrics, timing
+from dibs.pipeline import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin
+from dibs.settings import parse_settings
+from dibs.studies.config import Config, difference
+from dibs.studies.reports import SUFFIXES, Report, applicable
+from dibs.teachers.base import get_algorithm
+from dibs.teachers.train import TeacherSettings
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A method on a benchmark at a split with a seed."""
+
+    method: str
+    benchmark: str
+    split: str
+    seed: int
+
+
+def teacher_files(weights: Path) -> dict[str, str]:
+    """Return all files of a teacher by kind."""
+    return {
+        "weights": str(weights),
+        "buffers": str(buffers(weights)),
+        "metrics": str(metrics(weights)),
+        "timing": str(timing(weights)),
+    }
+
+
+class Plan:
+    """The files of one config. It lives as long as the process, so its methods may be cached."""
+
+    def __init__(self, config: Config, layout: Layout | None = None, also: Iterable[Benchmark] = ()) -> None:
+        """`layout` is given if another run makes some of the files, `also` lists benchmarks that may be asked for as
+        well."""
+        self.config = config
+        self.layout = layout or Layout(Path(config.results))
+        self._also = tuple(also)
+
+    # --- families, benchmarks, splits ----------------------------------------------------------------
+
+    @cached_property
+    def _known(self) -> dict[str, Benchmark]:
+        return {b.id: b for b in self._also} | self.config.chosen
+
+    @cached_property
+    def _families(self) -> dict[str, Benchmark]:
+        """Some benchmark of each family."""
+        return {b.family.name: b for b in self._known.values()}
+
+    def family(self, name: str) -> Family:
+        """Return a family by its name: one of the config, or a registered one."""
+        return self._of_family(name).family
+
+    def family_source(self, name: str) -> str:
+        """Return how a command line names the family: its name, or its file."""
+        return self._of_family(name).family_source
+
+    def benchmark(self, name: str) -> Benchmark:
+        """Return a benchmark by its id: one of the config, or a registered one."""
+        return self._known.get(name) or find_benchmarks(name, exact=True)[0]
+
+    @cache  # noqa: B019
+    def _of_family(self, name: str) -> Benchmark:
+        if name in self._families:
+            return self._families[name]
+        from dibs.families import get_family
+
+        family = get_family(name)
+        return Benchmark(family.benchmark_ids[0], family, family.benchmark_ids[0], name)
+
+    @cache  # noqa: B019
+    def split(self, family: str, name: str) -> Split:
+        """Return a split of a family: one of the config, any `gapN`, or `base`."""
+        of = self.family(family)
+        if name == BASE:
+            return of.split(BASE, (0, of.last_index))
+        known = {split.name: split for split in self.config.splits_of(of)}
+        if name in known:
+            return known[name]
+        if GAP.fullmatch(name) is None:
+            raise unknown(f"split of {family}", name, known)
+        return of.split(name)
+
+    def split_arguments(self, family: str, name: str) -> list[str]:
+        """Return how a command is given the split."""
+        if name == BASE or GAP.fullmatch(name):
+            return ["--split", name]
+        return ["--split", name, "--train", ",".join(map(str, self.split(family, name).indices))]
+
+    # --- what there is -------------------------------------------------------------------------------
+
+    @cached_property
+    def splits(self) -> list[tuple[str, str, int]]:
+        """All (family, split, seed)."""
+        return [
+            (family.name, split.name, seed)
+            for family in self.config.families.values()
+            for split in self.config.splits_of(family)
+            for seed in self.config.seeds
+        ]
+
+    @cached_property
+    def evaluations(self) -> list[Evaluation]:
+        """All evaluations."""
+        return [
+            Evaluation(method, b.id, split.name, seed)
+            for method in dict.fromkeys(self.config.methods)
+            for b in self.config.chosen.values()
+            for split in self.config.splits_of(b.family)
+            for seed in self.config.seeds
+        ]
+
+    # --- files ---------------------------------------------------------------------------------------
+
+    def previous(self, family: str, split: str, index: int, seed: int) -> list[str]:
+        """Return the weights of the teacher at the training index before, if there is one."""
+        before = None if index == 0 else self.split(family, split).before(index)
+        return [] if before is None else [str(self.layout.teacher(family, split, before, seed))]
+
+    @cache  # noqa: B019
+    def teachers(self, family: str, split: str, seed: int, kind: str = "weights") -> list[str]:
+        """Return the files of one kind of the teachers of a split."""
+        indices = self.split(family, split).indices
+        return [teacher_files(self.layout.teacher(family, split, i, seed))[kind] for i in indices]
+
+    @cache  # noqa: B019
+    def datasets(self, family: str, split: str, seed: int) -> list[str]:
+        """Return the datasets of a split."""
+        return [str(self.layout.dataset(family, split, i, seed)) for i in self.split(family, split).indices]
+
+    def model_inputs(self, method: str, unit: str, split: str, seed: int) -> dict[str, list[str]]:
+        """Return what a method reads: teachers with their metrics, and datasets."""
+        needs, family = get_method(method).needs, self.unit(method, unit).family.name
+        teachers = "teachers" in needs
+        return {
+            "teachers": self.teachers(family, split, seed) if teachers else [],
+            "metrics": self.teachers(family, split, seed, "metrics") if teachers else [],
+            "datasets": self.datasets(family, split, seed) if "datasets" in needs else [],
+        }
+
+    def unit(self, method: str, name: str) -> Unit:
+        """Return what a method's model is of, by the name of the family or benchmark."""
+        record = get_method(method)
+        return Unit.of(record, self._of_family(name) if record.per_family else self.benchmark(name))
+
+    def model(self, method: str, benchmark: str, split: str, seed: int) -> str:
+        """Return the model that an evaluation measures."""
+        record = get_method(get_method(method).model_method)
+        unit = record.unit(self.benchmark(benchmark).family.name, benchmark)
+        return str(self.layout.model(record.name, unit, split, seed))
+
+    def evaluation(self, of: Evaluation) -> str:
+        """Return the file of an evaluation."""
+        return str(self.layout.evaluation(of.method, of.benchmark, of.split, of.seed))
+
+    @cached_property
+    def _by_benchmark(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for e in self.evaluations:
+            found.setdefault(e.benchmark, []).append(self.evaluation(e))
+        return found
+
+    def evaluations_of(self, benchmark: str) -> list[str]:
+        """Return the evaluations of a benchmark."""
+        return self._by_benchmark[benchmark]
+
+    def evaluation_list(self, benchmark: str) -> str:
+        """Return the file that lists a benchmark's evaluations: too many of them for a command line."""
+        return str(self.layout.root / "inputs" / f"{benchmark}.txt")
+
+    # --- reports -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _reports(self) -> dict[str, tuple[Report, tuple[str, ...]]]:
+        """Reports that the config asks for and that can be made from its methods, by name."""
+        return {name: found for name, found in self.config.made_reports().items() if self._can_make(found[0])}
+
+    def _can_make(self, report: Report) -> bool:
+        if report.inputs == "models":
+            return bool(self._shown_methods(report))
+        if report.inputs == "teachers":
+            return any(get_method(m).needs for m in self.config.methods)
+        return True
+
+    def _shown_methods(self, report: Report) -> list[str]:
+        """Methods whose models a report reads: those it names, or the first of the config that fits a family's
+        template."""
+        if report.methods:
+            chosen = [m for m in report.methods if m in self.config.methods]
+            return chosen if len(chosen) == len(report.methods) else []
+        fitted = [m for m in self.config.methods if {"teachers", "datasets"} <= set(get_method(m).needs)]
+        return [m for m in fitted if get_method(m).per_family][:1]
+
+    def reports(self, kind: str) -> list[str]:
+        """Return all files of the reports of one kind, `table` or `figure`."""
+        place = self.layout.table if kind == "table" else self.layout.figure
+        return [
+            str(place(f"{name}{suffix}"))
+            for name, (report, _) in self._reports.items()
+            if report.kind == kind
+            for suffix in SUFFIXES[kind]
+        ]
+
+    @property
+    def captions(self) -> dict[str, str]:
+        """Captions of all reports that may be made."""
+        return {name: report.caption for name, (report, _) in applicable(self.config.chosen).items()}
+
+    def _report(self, name: str) -> tuple[Report, tuple[str, ...]]:
+        found = applicable(self.config.chosen)
+        if name not in found:
+            raise unknown("report of this config", name, found)
+        return found[name]
+
+    def report_inputs(self, name: str) -> list[str]:
+        """Return what a report is made from: lists of evaluations, models or teachers of middle splits, or nothing."""
+        report, benchmarks = self._report(name)
+        if report.inputs == "evaluations":
+            return [self.evaluation_list(benchmark) for benchmark in benchmarks]
+        if report.inputs == "none":
+            return []
+        families = dict.fromkeys(self.benchmark(b).family.name for b in benchmarks)
+        splits = [
+            (f, middle(self.config.splits_of(self.family(f))).name, s) for f in families for s in self.config.seeds
+        ]
+        if report.inputs == "teachers":
+            return list(dict.fromkeys(file for split in splits for file in self.teachers(*split)))
+        return [str(self.layout.model(m, *split)) for m in self._shown_methods(report) for split in splits]
+
+    # --- ids -----------------------------------------------------------------------------------------
+
+    @cache  # noqa: B019
+    def teacher_id(self, family: str, split: str, index: int, seed: int) -> str:
+        """Return the id of a teacher."""
+        of = self.family(family)
+        before = None if index == 0 else self.split(family, split).before(index)
+        previous = None if before is None else self.teacher_id(family, split if before else BASE, before, seed)
+        return teacher_origin(of, split, index, seed, self._teacher_settings(family), previous).id
+
+    @cache  # noqa: B019
+    def dataset_id(self, family: str, split: str, index: int, seed: int) -> str:
+        """Return the id of a dataset."""
+        settings, teacher = self._dataset_settings(family), self.teacher_id(family, split, index, seed)
+        return dataset_origin(self.family(family), split, index, seed, settings, teacher).id
+
+    @cache  # noqa: B019
+    def model_id(self, method: str, unit: str, split: str, seed: int) -> str:
+        """Return the id of a model."""
+        record, of = get_method(method), self.unit(method, unit)
+        name, chosen = of.family.name, self.split(of.family.name, split)
+        inputs = []
+        if "teachers" in record.needs:
+            inputs += [self.teacher_id(name, split if i else BASE, i, seed) for i in chosen.indices]
+        if "datasets" in record.needs:
+            inputs += [self.dataset_id(name, split if i else BASE, i, seed) for i in chosen.indices]
+        return model_origin(record, of, chosen, seed, self._method_settings(method, name), inputs).id
+
+    def evaluation_id(self, method: str, benchmark: str, split: str, seed: int) -> str:
+        """Return the id of an evaluation."""
+        record, of = get_method(method), self.benchmark(benchmark)
+        trained = get_method(record.model_method)
+        model = self.model_id(trained.name, trained.unit(of.family.name, benchmark), split, seed)
+        return evaluation_origin(record, of, self.split(of.family.name, split), seed, self.config.evaluation, model).id
+
+    # --- settings and resources ----------------------------------------------------------------------
+
+    @cache  # noqa: B019
+    def _teacher_settings(self, family: str) -> TeacherSettings:
+        return self.config.teacher_settings(self.family(family))
+
+    @cache  # noqa: B019
+    def _dataset_settings(self, family: str) -> DatasetSettings:
+        return self.config.dataset_settings(self.family(family))
+
+    @cache  # noqa: B019
+    def _method_settings(self, method: str, family: str) -> Any:
+        return self.config.method_settings(method, self.family(family))
+
+    @cache  # noqa: B019
+    def teacher_settings(self, family: str) -> str:
+        """Return `--settings` of a family's teachers."""
+        return difference(self._teacher_settings(family), TeacherSettings())
+
+    @cache  # noqa: B019
+    def dataset_settings(self, family: str) -> str:
+        """Return `--settings` of a family's datasets."""
+        return difference(self._dataset_settings(family), DatasetSettings())
+
+    @cache  # noqa: B019
+    def method_settings(self, method: str, family: str) -> str:
+        """Return `--settings` of a method on a family."""
+        record: Method = get_method(method)
+        plain: Any = parse_settings(record.settings, dict(record.defaults), method)
+        return difference(self._method_settings(method, family), plain)
+
+    @cached_property
+    def evaluation_settings(self) -> str:
+        """Return `--settings` of every evaluation."""
+        return difference(self.config.evaluation, EvaluationSettings())
+
+    @cache  # noqa: B019
+    def teacher_resources(self, family: str) -> tuple[int, int]:
+        """Return megabytes and minutes of one teacher on a cluster: the family's, or its algorithm's."""
+        of, algorithm = self.family(family), get_algorithm(self._teacher_settings(family).algorithm)
+        return of.teacher_memory_mb or algorithm.memory_mb, of.teacher_minutes or algorithm.minutes
+
+    # --- counting ------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        """Return how many files of each stage there are."""
+        models = {self.model(e.method, e.benchmark, e.split, e.seed) for e in self.evaluations}
+        needing = any(get_method(m).needs for m in self.config.methods)
+        teachers = {file for split in self.splits for file in self.teachers(*split)} if needing else set()
+        return {
+            "teachers": len(teachers),
+            "datasets": len(teachers),
+            "models": len(models),
+            "evaluations": len(self.evaluations),
+        }
+
+
+def middle(splits: Sequence[Split]) -> Split:
+    """Return the split with the median number of training tasks; of two, the larger one."""
+    ordered = sorted(splits, key=lambda split: len(split.indices))
+    return ordered[len(ordered) // 2]

@@ -1,0 +1,165 @@
+"""What all algorithms of Stable-Baselines3 share: one edge's environment, the joint objective, and checks of the actor.
+
+The library's optimization stays as it is. A hook that runs before every step of the actor's optimizer adds the
+gradients of λ_x‖θ − θ_prev‖² and of λ_conf L_conf, so the step is one on the joint objective (paper, section 4.1).
+The deterministic actor is the assignment's `Network` to the last weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dibs.envs import Array
+from dibs.gym.sb3 import EpisodeRecorder, ReachAvoidVecEnv
+from dibs.policies.torch import flat, parameters, split_flat
+from dibs.simulation import EdgeTask, draw, rollout
+from dibs.teachers.base import Assignment
+
+SAMPLE = 256  # states of either quality per evaluation of the confidence loss
+
+
+class EdgeAssignment:
+    """One edge of an assignment: its task, with the target smaller by the assignment's depth, and environment."""
+
+    def __init__(self, assignment: Assignment, edge: int, n_envs: int, attempt: int = 0) -> None:
+        self.assignment, self.edge, self.attempt = assignment, edge, attempt
+        self.rows = np.array([edge])
+        self.rng = np.random.default_rng([assignment.seed, edge, *[attempt] * (attempt > 0)])
+        edges = assignment.edges.take([edge]).shrunk(assignment.depth)
+        self.task = EdgeTask(edges)
+        self.recorder = EpisodeRecorder(n_envs, edges.horizon, edges.dim)
+        self.env = ReachAvoidVecEnv(
+            edges,
+            n_envs,
+            rng=self.rng,
+            scale=(assignment.scaling.center[edge], assignment.scaling.half[edge]),
+            episode_info=False,
+            recorder=self.recorder,
+        )
+        self.previous = None if assignment.previous is None else assignment.previous[edge].astype(np.float32)
+        self.warm = assignment.start is not None
+
+    @property
+    def seed(self) -> int:
+        return (self.assignment.seed + 7919 * self.edge + 104_729 * self.attempt) % 2**31
+
+    def start(self, head_gain: float = 1.0) -> Array:
+        """Return the actor to start from: the previous teacher, or random weights with a small action head."""
+        if self.previous is not None and self.warm:
+            return self.previous
+        theta = self.assignment.network.initial(self.rng)
+        weights, biases = self.assignment.network.layers(theta)[-1]
+        weights *= head_gain
+        biases *= head_gain
+        return theta
+
+    def check(self, theta: Array, rollouts: int) -> tuple[float, float]:
+        """Return success and return of the deterministic actor."""
+        policy = self.assignment.policy(theta[None], self.rows)
+        outcome = rollout(self.task, policy, draw(self.task, rollouts, self.rng))
+        return float(outcome.success.mean()), float(outcome.returns.mean())
+
+    def keep_episodes(self) -> None:
+        """Offer the episodes that have ended since the last call to the assignment's buffers."""
+        episodes = self.recorder.drain()
+        if len(episodes.length) == 0:
+            return
+        states = np.moveaxis(episodes.states, 0, 1)  # (time, episodes, dim)
+        valid = np.arange(len(states))[:, None] < episodes.length
+        self.assignment.buffers.add_episodes(self.edge, states, valid, episodes.success)
+
+    def sample(self, kind: str) -> Tensor | None:
+        """Return network inputs in states of one quality; None while there are too few."""
+        buffers = self.assignment.buffers
+        if len(buffers.edges[self.edge][kind]) < SAMPLE:
+            return None
+        states = buffers.sample(self.rows, kind, SAMPLE, self.rng)
+        return torch.from_numpy(self.assignment.inputs(self.rows, states)[0])
+
+
+class JointObjective:
+    """Adds the gradients of the anchor and of the confidence loss before each step of the actor's optimizer."""
+
+    def __init__(self, part: EdgeAssignment, layers: list[nn.Linear], trunk: nn.Module, optimizer: Any) -> None:
+        self.part, self.layers, self.trunk = part, layers, trunk
+        self.head = nn.Linear(part.assignment.network.hidden[-1], 1)
+        if part.assignment.confidence > 0.0:
+            optimizer.add_param_group({"params": list(self.head.parameters())})
+        self.anchors = None
+        if part.previous is not None and part.assignment.anchor > 0.0:
+            self.anchors = split_flat(layers, part.previous)
+        optimizer.register_step_pre_hook(lambda *_: self.add())
+
+    def add(self) -> None:
+        """Add 2 λ_x (θ − θ_prev) and λ_conf ∇L_conf to the current gradients."""
+        assignment = self.part.assignment
+        if self.anchors is not None:
+            for parameter, anchor in zip(parameters(self.layers), self.anchors, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad.add_(parameter.detach() - anchor, alpha=2.0 * assignment.anchor)
+        if assignment.confidence > 0.0:
+            loss = self.confidence_loss()
+            if loss is not None:
+                (assignment.confidence * loss).backward()
+
+    def confidence_loss(self) -> Tensor | None:
+        """Return E_high[−log p] + E_low[−log(1 − p)] on a sample of the buffers; None while they have too few."""
+        high, low = self.part.sample("high"), self.part.sample("low")
+        if high is None or low is None:
+            return None
+        good, bad = self.head(self.trunk(high)), self.head(self.trunk(low))
+        return functional.softplus(-good).mean() + functional.softplus(bad).mean()
+
+    def weights(self) -> Array:
+        """Return the confidence head as a vector (features + 1,)."""
+        return flat([self.head])
+
+
+class Watch(BaseCallback):
+    """Measures the deterministic actor at intervals, keeps the best, and stops when it has converged."""
+
+    def __init__(self, part: EdgeAssignment, layers: list[nn.Linear], every: int, checks: int) -> None:
+        super().__init__()
+        self.part, self.layers, self.every, self.checks = part, layers, every, checks
+        self.best = (-1.0, -np.inf)
+        self.theta = flat(layers)
+        self.measured, self.due, self.converged = 0, 0, False
+        self.curve: list[dict[str, float]] = []
+
+    def measure(self) -> None:
+        """Estimate the actor's success; 1.0 here and on three times as many rollouts is convergence."""
+        self.part.keep_episodes()
+        theta = flat(self.layers)
+        success, returns = self.part.check(theta, self.checks)
+        if success == 1.0:
+            success = self.part.check(theta, 3 * self.checks)[0]
+            self.converged = success == 1.0
+        if (success, returns) > self.best:
+            self.best, self.theta = (success, returns), theta
+        self.curve.append({"edge": self.part.edge, "steps": self.num_timesteps, "success": success, "return": returns})
+        if self.part.assignment.progress is not None:
+            self.part.assignment.progress(
+                f"edge {self.part.edge + 1} of {self.part.assignment.edges.tasks}"
+                + (f", attempt {self.part.attempt + 1}" if self.part.attempt else "")
+                + f": success {success:.3f} after {self.num_timesteps} steps"
+            )
+        self.measured += 1
+
+    def _on_step(self) -> bool:
+        if self.every and self.num_timesteps >= self.due and not self.converged:
+            self.due += self.every
+            self.measure()
+        return not self.converged
+
+
+def quiet(model: BaseAlgorithm) -> None:
+    """Set a logger that writes nowhere: the default makes a temporary directory at every `learn`."""
+    model.set_logger(Logger(folder=None, output_formats=[]))

@@ -1,0 +1,82 @@
+"""The methods with a template: the paper's DIBS, DIBS+, and two variants.
+
+`dibs` minimizes the paper's objective. `dibs-plus` adds weak priors and estimates between training indices, chosen by
+leaving some of these out. `dibs-weights` fits the teachers' weights instead of their actions, to show what limits a
+template. `dibs-branched` clusters the teachers' trajectories into routing modes and fits one polynomial per mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dibs.methods import Method, Model, Training, teacher_steps
+from dibs.seeding import stream
+from dibs.templates.branched import fit_branches
+from dibs.templates.fit import FitSettings, fit
+from dibs.templates.select import Selection
+from dibs.templates.template import Source, assemble, gather, load_sources, template_policy
+from dibs.templates.weights import fit_teachers
+
+
+def train(training: Training, settings: FitSettings) -> Model:
+    """Fit one polynomial per edge to the datasets of all training indices."""
+    sources, rng = load_sources(training), _stream(training)
+    teachers = [source.teacher for source in sources]
+    network, scaling = teachers[0].network, teachers[0].scaling
+    data = gather(training.tasks, sources, settings)
+    chosen: dict[str, int] | None = None
+    if settings.space == "weights":
+        result = fit_teachers(data, np.stack([t.actor for t in teachers], axis=1), network, settings)
+    elif settings.select:
+        selection = Selection(training.tasks, data, network, scaling, settings, rng, training.progress)
+        result, taken = selection.fit()
+        chosen = dict(zip(teachers[0].edges, taken, strict=True))
+    else:
+        result = fit(data, network, settings, rng, training.progress)
+    template = assemble(teachers, data, result.kappa)
+    metrics = {**result.metrics(template.edges), "train": template.train, "chosen": chosen}
+    return template.to_model(_steps(sources), metrics)
+
+
+def train_branched(training: Training, settings: FitSettings) -> Model:
+    """Fit one template per routing mode of the teachers."""
+    sources = load_sources(training)
+    template, modes, fits = fit_branches(training, sources, settings, _stream(training))
+    by_mode = zip(template.modes, fits, strict=True)
+    fitted = [{**result.metrics(mode.edges), "train": mode.train} for mode, result in by_mode]
+    silhouette = {str(count): score for count, score in modes.silhouette.items()}
+    metrics = {"train": template.train, "modes": fitted, "silhouette": silhouette}
+    return template.to_model(_steps(sources), metrics)
+
+
+def _stream(training: Training) -> np.random.Generator:
+    return stream("template", training.tasks.name, training.split.key, training.seed)
+
+
+def _steps(sources: list[Source]) -> dict[str, int]:
+    """Return the environment steps of all teachers by edge; the fit itself takes none."""
+    metrics = [source.teacher.metrics for source in sources]
+    return {name: sum(teacher_steps(m, [name]) for m in metrics) for name in sources[0].teacher.edges}
+
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "dibs": {"color": "#D62728", "marker": "x", "hatch": "///", "dashes": (), "order": 7},
+    "dibs-plus": {"color": "#111111", "marker": "*", "hatch": "", "dashes": (4.0, 1.2), "order": 8},
+    "dibs-weights": {"color": "#E377C2", "marker": "P", "hatch": "ooo", "dashes": (1.5, 1.0), "order": 9},
+    "dibs-branched": {"color": "#17809C", "marker": "h", "hatch": "**", "dashes": (5.0, 1.0, 1.5, 1.0), "order": 10},
+}
+NEEDS = ("teachers", "datasets")
+
+
+def _method(name: str, label: str, train: Callable[[Training, Any], Model], **defaults: Any) -> Method:
+    more = {"per_family": True, "defaults": defaults, "memory_mb": 4000, **LOOKS[name]}
+    return Method(name, label, FitSettings, train, template_policy, NEEDS, **more)
+
+
+DIBS = _method("dibs", "DIBS", train)
+DIBS_PLUS = _method("dibs-plus", "DIBS+", train, select=True)
+DIBS_WEIGHTS = _method("dibs-weights", "DIBS (weights)", train, space="weights")
+DIBS_BRANCHED = _method("dibs-branched", "DIBS (branched)", train_branched)

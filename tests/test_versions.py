@@ -1,0 +1,196 @@
+"""Short fixed runs of every stage, compared with stored numbers: a change of results needs a new version.
+
+Files carry the versions of the stages that wrote them (`dibs.provenance`), not a digest of the code. If numbers changed,
+raise the version that the message names, so that old results are made again, and store the new numbers:
+
+    python tests/test_versions.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dibs import datasets, evaluation, registry, teachers
+from dibs.datasets.build import DatasetSettings
+from dibs.datasets.store import load_dataset
+from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.families import Benchmark, load_family
+from dibs.files import read_table
+from dibs.methods import get_method, load_model
+from dibs.pipeline import Unit, make_dataset, make_evaluation, make_model, make_teacher
+from dibs.settings import parse_settings
+from dibs.teachers.base import get_algorithm
+from dibs.teachers.store import load_teacher
+from dibs.teachers.train import TeacherSettings
+
+STORED = Path(__file__).parent / "versions.json"
+TRAIN = (0, 1, 3)
+FAMILY = {
+    "name": "fixed",
+    "environment": {"name": "Car2D"},
+    "specification": "(achieve reach(a) or achieve reach(c)); achieve reach(b)",
+    "start": {"center": [0.0, 0.0], "noise": 0.1, "shift": [0.25, 0.0]},
+    "regions": {
+        "a": {"center": [1.0, 2.0], "half_width": 1.0, "shift": [0.25, 0.0]},
+        "b": {"center": [0.0, 4.0], "half_width": 1.0, "shift": [0.25, 0.0]},
+        "c": {"center": [-1.0, 2.0], "half_width": 1.0, "shift": [0.25, 0.0]},
+    },
+    "last_index": 3,
+    "horizon": 8,
+    "network": {"hidden": [4]},
+    "reward": {"unit": 5.0, "depth": 0.2},
+}
+COMMON = {"capacity": 500, "probes": 20, "rollouts": 50}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ars": {"iterations": 20, "rollouts": 4, "restarts": 2, "check_rollouts": 20},
+    "ppo": {"iterations": 2, "n_envs": 16, "batch": 256, "restarts": 1, "checks": 20},
+    "a2c": {"steps": 400, "n_envs": 8, "check_every": 200, "checks": 20},
+    "sac": {"steps": 60, "n_envs": 4, "check_every": 40, "checks": 10, "options": {"learning_starts": 20}},
+    "td3": {"steps": 60, "n_envs": 4, "check_every": 40, "checks": 10, "options": {"learning_starts": 20}},
+    "ddpg": {"steps": 60, "n_envs": 4, "check_every": 40, "checks": 10, "options": {"learning_starts": 20}},
+}
+SMALL: dict[str, dict[str, Any]] = {
+    "ars": {"steps": 5_000, "restarts": 1, "trial": 2},
+    "bc": {"max_steps": 30},
+    "genrl": {"steps": 12_000},
+    "maml": {"steps": 600, "hidden": [8]},
+    "varibad": {"steps": 600, "hidden": [8], "recurrent": 8, "embedding": 4},
+    "dibs": {"max_steps": 20},
+    "dibs-plus": {"max_steps": 20},
+    "dibs-weights": {"max_steps": 20},
+    "dibs-branched": {"max_steps": 20},
+}
+
+
+class Runs:
+    """The fixed runs below one folder, each made once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.family = load_family(FAMILY)
+        self.split = self.family.split("fixed", TRAIN)
+        self.benchmark = Benchmark("fixed", self.family, "fixed", "fixed")
+
+    def teacher(self, algorithm: str, index: int = 0) -> Path:
+        """A short run of an algorithm; later indices start from the one before."""
+        file = self.root / algorithm / f"{index}.safetensors"
+        if not file.exists():
+            settings = parse_settings(
+                TeacherSettings, {**COMMON, "algorithm": algorithm, "options": OPTIONS[algorithm]}
+            )
+            before = self.split.before(index)
+            previous = None if before is None else self.teacher(algorithm, before)
+            make_teacher(self.family, self.split, index, 0, settings, file, previous)
+        return file
+
+    def dataset(self, index: int) -> Path:
+        file = self.root / "datasets" / f"{index}.parquet"
+        if not file.exists():
+            settings = DatasetSettings(size=60, require=0.0, threshold=0.0, alpha=0.0)
+            make_dataset(self.family, self.split, index, 0, settings, self.teacher("ars", index), file)
+        return file
+
+    def model(self, name: str) -> Path:
+        file = self.root / "models" / f"{name}.safetensors"
+        if not file.exists():
+            method = get_method(name)
+            settings: Any = parse_settings(method.settings, {**method.defaults, **SMALL[name]}, name)
+            weights = [self.teacher("ars", i) for i in TRAIN] if "teachers" in method.needs else []
+            data = [self.dataset(i) for i in TRAIN] if "datasets" in method.needs else []
+            make_model(method, Unit.of(method, self.benchmark), self.split, 0, settings, file, weights, data)
+        return file
+
+    def evaluation(self, name: str) -> dict[str, float]:
+        file = self.root / "evaluations" / f"{name}.parquet"
+        method = get_method(name)
+        settings = EvaluationSettings(rollouts=40)
+        make_evaluation(method, self.benchmark, self.split, 0, settings, self.model(method.model_method), file)
+        table, meta = read_table(file)
+        return {"satisfied": float(np.sum(table["satisfied"].to_numpy())), "steps": float(meta["steps"])}
+
+
+def of_teacher(runs: Runs, name: str) -> dict[str, float]:
+    last = load_teacher(runs.teacher(name, 1))
+    return {"actor": size(last.actor), "head": size(last.head), "steps": float(last.metrics["steps"])}
+
+
+def of_model(runs: Runs, name: str) -> dict[str, float]:
+    model, _ = load_model(runs.model(name))
+    numbers = {key: size(tensor) for key, tensor in sorted(model.tensors.items())}
+    return {**numbers, **runs.evaluation(name)}
+
+
+def of_dataset(runs: Runs, _: str) -> dict[str, float]:
+    found, _ = load_dataset(runs.dataset(1))
+    return {f"{edge} {k}": size(array) for edge, pair in found.items() for k, array in enumerate(pair)}
+
+
+def size(array: np.ndarray) -> float:
+    """One number that a change of any entry changes."""
+    flat = np.asarray(array, dtype=np.float64).ravel()
+    return float(flat @ np.cos(np.arange(len(flat))))
+
+
+METHODS = [name for name in registry.names("methods") if not get_method(name).trained_as]
+CASES: dict[str, tuple[Callable[[Runs, str], dict[str, float]], str, dict[str, int]]] = {
+    **{
+        f"teacher {name}": (of_teacher, name, {"teachers": teachers.VERSION, name: get_algorithm(name).version})
+        for name in registry.names("teachers")
+    },
+    "dataset": (of_dataset, "", {"datasets": datasets.VERSION}),
+    **{
+        f"method {name}": (of_model, name, {name: get_method(name).version, "evaluation": evaluation.VERSION})
+        for name in METHODS
+    },
+    "method maml-adapted": (
+        lambda runs, name: runs.evaluation(name),
+        "maml-adapted",
+        {"maml-adapted": get_method("maml-adapted").version, "evaluation": evaluation.VERSION},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("versions"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_those_of_the_version(runs: Runs, case: str) -> None:
+    stored = json.loads(STORED.read_text())[case]
+    compute, name, versions = CASES[case]
+    assert stored["versions"] == versions, f"{case}: new version; store its numbers with python tests/test_versions.py"
+    found = compute(runs, name)
+    raise_one = f"{case}: results changed. Raise one of {versions}, then run python tests/test_versions.py"
+    assert found.keys() == stored["numbers"].keys(), raise_one
+    for key, value in found.items():
+        assert value == pytest.approx(stored["numbers"][key], rel=1e-2, abs=1e-3), f"{raise_one} ({key})"
+
+
+def test_every_algorithm_and_method_has_a_fixed_run() -> None:
+    assert set(OPTIONS) == set(registry.names("teachers"))
+    assert set(SMALL) == set(METHODS)
+
+
+def store() -> None:
+    """Write the numbers of the code as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(Path(folder))
+        found = {
+            case: {"versions": versions, "numbers": compute(runs, name)}
+            for case, (compute, name, versions) in CASES.items()
+        }
+    STORED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    store()
+    sys.exit(0)
