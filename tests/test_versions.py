@@ -1,6 +1,6 @@
 """Short fixed runs of every stage, compared with stored numbers: a change of results needs a new version.
 
-Files carry the versions of the stages that wrote them (`dibs.provenance`), not a digest of the code. If numbers changed,
+Files carry the versions of the stages that wrote them (`dibs.provenance`), not a digest of code. If numbers changed,
 raise the version that the message names, so that old results are made again, and store the new numbers:
 
     python tests/test_versions.py

@@ -66,15 +66,15 @@ class Claim(NamedTuple):
 
 def claims(frame: pd.DataFrame, options: Options) -> Table:
     """What the paper says and what we measured."""
-    frame = frame.assign(k=frame["benchmark"].map(goals))
+    k, agent = frame["benchmark"].map(goals), frame["family"].str.partition("-")[0]
+    frame = frame.assign(k=k, main=frame["family"].isin(MAIN) & k.notna(), agent=agent)
     rows = []
     for one in CLAIMS:
         measured, agrees, cells = one.check(frame)
         verdict = "not measured" if not cells else "agree" if agrees else "disagree"
-        row = {"claim": one.statement, "source": one.source, "paper": one.paper}
-        rows.append(
-            {**row, "measured": measured if cells else NONE, "verdict": verdict, "rule": one.rule, "cells": cells}
-        )
+        row = {"claim": one.statement, "source": one.source, "paper": one.paper, "measured": NONE}
+        row |= {"measured": measured} if cells else {}
+        rows.append({**row, "verdict": verdict, "rule": one.rule, "cells": cells})
     counts = [f"{sum(r['verdict'] == v for r in rows)} {v}" for v in ("agree", "disagree", "not measured")]
     seeds = span(frame.groupby([*CELL, "method"]).size())
     columns = [
@@ -93,33 +93,18 @@ def claims(frame: pd.DataFrame, options: Options) -> Table:
     return Table("claims", "What the paper says and what we measured.", rows, columns, notes=[note])
 
 
-# --- parts of the evaluations ----------------------------------------------------------------------------
-
-
-def _reach(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["family"].isin(MAIN) & frame["k"].notna()]
+# --- checks ----------------------------------------------------------------------------------------------
 
 
 def _longest(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the main families at the largest k that was measured: 5 in the paper."""
-    return where(_reach(frame), k=_reach(frame)["k"].max())
-
-
-def _choice(frame: pd.DataFrame) -> pd.DataFrame:
-    return where(frame, family="car2d-choice")
-
-
-def _reacher(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["family"].str.startswith("reacher-")]
+    return where(frame, main=True, k=where(frame, main=True)["k"].max())
 
 
 def _means(frame: pd.DataFrame, scores: Mapping[str, Score]) -> pd.DataFrame:
     """Return means over seeds of some scores in the cells that have all of them, one column each."""
     found = {n: where(frame, method=method).groupby(CELL)[column].mean() for n, (method, column) in scores.items()}
     return pd.DataFrame(found).dropna()
-
-
-# --- checks ----------------------------------------------------------------------------------------------
 
 
 def _relative(frame: pd.DataFrame, baseline: str, kind: str, paper: float | None) -> Finding:
@@ -163,7 +148,7 @@ def _over_train(frame: pd.DataFrame, method: str, agrees: Callable[[float, float
 
 def _fades_with_k(frame: pd.DataFrame, method: str) -> Finding:
     """Compare zero-shot ratios at the smallest and largest k over the families and splits that have all four."""
-    part = _reach(frame)
+    part = where(frame, main=True)
     common = set(where(part, method=method)["k"]) & set(where(part, method="dibs")["k"])
     if len(common) < 2:
         return NOTHING
@@ -184,7 +169,7 @@ def _correlated(frame: pd.DataFrame) -> Finding:
 
 
 def _only_two_on_choice(frame: pd.DataFrame) -> Finding:
-    cells = {m: _means(_choice(frame), {m: (m, "zero_shot_ratio")})[m] for m in METHODS}
+    cells = {m: _means(where(frame, family="car2d-choice"), {m: (m, "zero_shot_ratio")})[m] for m in METHODS}
     means = {m: found.mean() for m, found in cells.items() if len(found)}
     if not {"genrl", "dibs"} < set(means):
         return NOTHING
@@ -193,7 +178,7 @@ def _only_two_on_choice(frame: pd.DataFrame) -> Finding:
 
 
 def _ahead_on_choice(frame: pd.DataFrame) -> Finding:
-    both = _means(_choice(frame), DIBS | GENRL)
+    both = _means(where(frame, family="car2d-choice"), DIBS | GENRL)
     levels = both.groupby("benchmark").mean()
     shown = "; ".join(f"{level}: {ours:.2f} to {theirs:.2f}" for level, ours, theirs in levels.itertuples())
     return shown, bool((levels["DIBS"] > levels["GenRL"]).all()), len(both)
@@ -273,7 +258,7 @@ CLAIMS = (
     Claim(
         "DIBS has a usable template on Reacher where GenRL fails (zero-shot ratio)",
         "DIBS at least 0.5, GenRL below",
-        lambda frame: _compared(_reacher(frame), DIBS | GENRL, lambda ours, theirs: ours >= 0.5 > theirs),
+        lambda frame: _compared(where(frame, agent="reacher"), DIBS | GENRL, lambda ours, theirs: ours >= 0.5 > theirs),
     ),
     Claim(
         "Without drift regularization the best SimpleDrone run solves far fewer unseen tasks",

@@ -135,7 +135,8 @@ def branching(files: Sequence[Path], options: Options) -> Figure:
             _routes(above, next((one for one in found if one.seed == shown), found[0]), colors)
             _rates(below, found, colors)
             above.grid(False)
-            above.label_outer()
+        for ax in panels[0, 1:]:
+            ax.set_ylabel("")
         panels[1, 0].set_ylabel("satisfied")
         scale: dict[str, Any] = {"aspect": 24, "pad": 0.01, "ticks": [0, last // 2, last], "label": "index $i$"}
         figure.colorbar(colors, ax=panels[0].tolist(), **scale).minorticks_off()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,20 +15,18 @@ from dibs.studies.tables import METHOD, SEEDS, interval
 
 def ablation(study: StudyFile, results: Results) -> Table:
     """Compare the variants per benchmark, split and method; columns without any number are left out."""
-    table = Table(study.name, study.question, list(_rows(study, results)), COLUMNS, 3).without_empty()
+    rows = list(_rows(study, results))
     base = next((v.shown for v in study.variants if v.name == study.base), "")
+    absent = sum(len(variant.absent) for variant in study.variants)
     notes = ["In brackets: 95% bootstrap interval over seeds, n/a for one seed. Best: the run that solves most unseen."]
     if base:
         notes.append(f"Difference: zero-shot ratio minus that of “{base}”, paired over the seeds that both have.")
-    if "teacher_success" in table.rows[0]:
-        notes.append(
-            f"Teachers: mean success on an edge, and share of edges with at least {NEAR_PERFECT}. Drift: distance to "
-            "the teacher of the training index before."
-        )
-    absent = sum(len(variant.absent) for variant in study.variants)
+    if any(row["teacher_success"] is not None for row in rows):
+        learned = f"Teachers: mean success on an edge, and share of edges with at least {NEAR_PERFECT}."
+        notes.append(f"{learned} Drift: distance to the teacher of the training index before.")
     if absent:
         notes.append(f"Listed results that do not exist: {absent}. All numbers are of those that do.")
-    return replace(table, notes=notes)
+    return Table(study.name, study.question, rows, COLUMNS, 3, notes).without_empty()
 
 
 def _rows(study: StudyFile, results: Results) -> Iterator[Row]:

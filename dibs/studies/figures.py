@@ -63,13 +63,13 @@ def success_by_index(runs: pd.DataFrame, options: Options) -> Figure:
 
 def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
     color = style.look(method).color
-    last, most = int(rows[rows["role"] != "beyond"]["index"].max()), int(rows["index"].max())
+    beyond, most = where(rows, role="beyond")["index"], rows["index"].max()
     pooled = rows.groupby("index")[["satisfied", "rollouts"]].sum()
     index, rate = pooled.index.to_numpy(float), (pooled["satisfied"] / pooled["rollouts"]).to_numpy()
     low, high = wilson(pooled["satisfied"], pooled["rollouts"])
-    if most > last:
-        ax.axvspan(last + 0.5, most + 0.5, color="#EFEFEF", lw=0, zorder=0)
-    train = sorted(set(rows[rows["role"] == "train"]["index"]))
+    if len(beyond):
+        ax.axvspan(beyond.min() - 0.5, most + 0.5, color="#EFEFEF", lw=0, zorder=0)
+    train = where(rows, role="train")["index"].unique()
     ax.vlines(train, -0.06, 1.06, color="#CFCFCF", lw=0.5, zorder=1)
     ax.axhline(float(rows["delta"].iloc[0]), zorder=1, **style.DELTA)
     if rows["seed"].nunique() > 1:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Formatter
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -37,8 +36,8 @@ class Column:
         if callable(self.show):
             return self.show(row)
         first, *more = [self.show] if isinstance(self.show, str) else self.show
-        lead = fill(first, row)
-        return lead + "".join(fill(part, row, self.otherwise) for part in more) if lead else NONE
+        lead = fill(first, row, NONE)
+        return lead if lead == NONE else lead + "".join(fill(part, row, self.otherwise) for part in more)
 
 
 def fill(template: str, row: Row, otherwise: str = "") -> str:
@@ -59,10 +58,10 @@ class Table:
     """Number of leading columns that show a value only where it changes."""
     notes: Sequence[str] = ()
 
-    def text(self, escapes: Mapping[int, str] = MappingProxyType({})) -> pd.DataFrame:
+    def text(self, escapes: Mapping[int, str] | None = None) -> pd.DataFrame:
         """Return the cells that readers see, with some characters escaped."""
-        cells = [[column.text(row).translate(escapes) for column in self.columns] for row in self.rows]
-        frame = pd.DataFrame(cells, columns=[c.header.translate(escapes) for c in self.columns], dtype=object)
+        cells = [[column.text(row).translate(escapes or {}) for column in self.columns] for row in self.rows]
+        frame = pd.DataFrame(cells, columns=[c.header.translate(escapes or {}) for c in self.columns], dtype=object)
         lead = frame.iloc[:, : self.grouped]
         repeated = (lead == lead.shift()).cumprod(axis=1).astype(bool)
         frame.iloc[:, : self.grouped] = lead.mask(repeated, "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -45,7 +46,8 @@ def ablation_figure(study: StudyFile, results: Results) -> Figure:
         [of_split(results.edges, v.name, *of).groupby("seed")["drift"].mean().dropna() for v in study.variants]
         for of in [(family, split) for (_, _, split, family), _ in found]
     ]
-    differ = any(not one.equals(known[0]) for row in drifts for known in [[d for d in row if len(d)]] for one in known)
+    known = [[seeds for seeds in row if len(seeds)] for row in drifts]
+    differ = any(not one.equals(other) for row in known for one, other in pairwise(row))
     methods, names = in_order(results.runs["method"]), [_wrapped(v.shown, LABEL) for v in study.variants]
     lines = max(name.count("\n") + 1 for name in names)
     height = 0.35 + len(names) * max(0.13 * lines + 0.06, 0.17 * len(methods) + 0.12)
@@ -129,15 +131,13 @@ LINES: dict[str, dict[str, Any]] = {
     "held": {"color": HELD, "lw": 1.0, "ls": (0, (4, 2))},
     "chosen": {"marker": "o", "ms": 8.0, "mfc": "none", "mec": CHOSEN, "mew": 1.3, "ls": "None"},
 }
-EMPTY: dict[str, Any] = {"fc": "#EEEEEE", "ec": "#AAAAAA", "hatch": "////", "lw": 0.0}
+EMPTY: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0.0}
 
 
 def sweep_figure(study: StudyFile, frame: pd.DataFrame, choice: SweepChoice) -> Figure:
     """Draw lines over one swept key, or heatmaps over two or three; points side by side if they are no full grid."""
-    frame = frame.assign(chosen=frame.index == choice.chosen)
-    measured = list(MEASURES)
-    frame[measured] = frame[measured].where(frame["missing"] == "")
-    keys = study.keys
+    keys, known = study.keys, frame[list(MEASURES)].where(frame["missing"] == "")
+    frame = frame.assign(chosen=frame.index == choice.chosen, **known)
     with style.in_print():
         if len(keys) in (2, 3) and 2 * len(frame) >= prod(frame[key].nunique() for key in keys):
             figure = _heatmaps(keys, frame)
@@ -219,8 +219,7 @@ def _heat(ax: Axes, part: pd.DataFrame, frame: pd.DataFrame, rows: str, columns:
     sns.heatmap(grid, ax=ax, cmap=palette, vmin=low, vmax=high, cbar=False, **ticks, **numbers)
     ax.set(xlabel=_math(symbol(columns)), ylabel=_math(symbol(rows)), ylim=(0, len(ys)))
     ax.tick_params(length=0, rotation=0)
-    for y, x in np.argwhere(grid.isna().to_numpy()):
-        ax.add_patch(Rectangle((x, y), 1, 1, **EMPTY))
+    ax.patch.set(**EMPTY)  # shows where there is no value
     halo = [withStroke(linewidth=3.0, foreground="white")]
     for kind, look in BOXES.items():
         for _, point in part[part[kind]].iterrows():
