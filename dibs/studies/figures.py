@@ -122,9 +122,9 @@ def _curve(file: Path) -> pd.DataFrame | None:
     """Return the losses of a fit (step, edge, loss) from the metrics next to a model; None if it has none."""
     weights = file.with_suffix(".safetensors")
     metrics = read_json(paths.metrics(weights))
-    if "curve" not in metrics:
+    edges = read_metadata(weights)["model"].get("edges")
+    if not metrics.get("curve") or edges is None:  # other methods have no curve, or one of another kind
         return None
-    edges = read_metadata(weights)["model"]["edges"]
     table = np.array(metrics["curve"], dtype=float)  # (checks, 1 + edges)
     if table.ndim != 2 or table.shape[1] != 1 + len(edges):
         raise DibsError(f"{file}: expected a curve of {len(edges)} edges, found shape {table.shape}")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from dibs.drawing.style import save
 from dibs.errors import DibsError
+from dibs.files import read_tensors, write_tensors
 from dibs.methods import get_method
 from dibs.studies import figures, style
 from dibs.studies.collect import collect_indices
@@ -184,6 +185,18 @@ def test_loss_curves(model, tmp_path):
     written(tmp_path / "l.png")
     with pytest.raises(DibsError, match=r"no input has split gap3; they have gap10, gap5"):
         figures.loss_curves(files, Options(split="gap3"))
+
+
+def test_models_without_a_curve_of_losses_are_left_out(model, tmp_path):
+    """A folder of results also has models of methods with no curve, or with a curve of another kind."""
+    fitted = model(tmp_path / "d.safetensors", "car2d-reach", "gap10")
+    empty = model(tmp_path / "w.safetensors", "car2d-reach", "gap10", curve=[])
+    other = model(tmp_path / "a.safetensors", "car2d-reach", "gap10", curve=[{"steps": 1, "success": 0.5}])
+    tensors, metadata = read_tensors(other)
+    del metadata["model"]["edges"]
+    write_tensors(other, tensors, metadata)
+    figure = figures.loss_curves([empty, other, fitted], USUAL)
+    assert len(figure.axes) == 1 and len([line for line in figure.axes[0].lines if len(line.get_xdata())]) == 5
 
 
 def test_damaged_metrics_are_named(model, tmp_path):
