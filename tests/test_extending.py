@@ -185,6 +185,15 @@ def test_the_package_runs_through_the_workflow(installed: dict[str, str], tmp_pa
     dibs(installed, tmp_path, "policy", "boat-buoys", "--gap", "2", "--index", "3", "--model", model)
     said = dibs(installed, tmp_path, "rollout", "boat-buoys-3.safetensors", "--episodes", "2", "--output", "boat.gif")
     assert "episodes satisfy index 3" in said and (tmp_path / "boat.gif").stat().st_size > 5_000
+    done = subprocess.run(
+        [sys.executable, "-c", example("policy").replace("car2d-delivery-3", "boat-buoys-3") + "\nprint(info)"],
+        cwd=tmp_path,
+        env=installed,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0 and "'satisfied': True" in done.stdout, done.stderr
     code = (
         "import gymnasium; from gymnasium.utils.env_checker import check_env; "
         "env = gymnasium.make('dibs.gym:dibs/Boat-v0', family='boat-buoys', index=2); "

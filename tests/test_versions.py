@@ -36,17 +36,18 @@ TRAIN = (0, 1, 3)
 FAMILY = {
     "name": "fixed",
     "environment": {"name": "Car2D"},
-    "specification": "(achieve reach(a) or achieve reach(c)); achieve reach(b)",
+    "specification": "((achieve reach(a) or achieve reach(c)); achieve reach(b)) ensuring avoid(o)",
     "start": {"center": [0.0, 0.0], "noise": 0.1, "shift": [0.25, 0.0]},
     "regions": {
         "a": {"center": [1.0, 2.0], "half_width": 1.0, "shift": [0.25, 0.0]},
         "b": {"center": [0.0, 4.0], "half_width": 1.0, "shift": [0.25, 0.0]},
         "c": {"center": [-1.0, 2.0], "half_width": 1.0, "shift": [0.25, 0.0]},
+        "o": {"center": [0.1, 1.6], "half_width": 0.2, "shift": [0.25, 0.0]},
     },
     "last_index": 3,
     "horizon": 8,
     "network": {"hidden": [4]},
-    "reward": {"unit": 5.0, "depth": 0.2},
+    "reward": {"unit": 5.0, "depth": 0.2, "margin": 0.3},
 }
 COMMON = {"capacity": 500, "probes": 20, "rollouts": 50}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -94,7 +95,7 @@ class Runs:
     def dataset(self, index: int) -> Path:
         file = self.root / "datasets" / f"{index}.parquet"
         if not file.exists():
-            settings = DatasetSettings(size=60, require=0.0, threshold=0.0, alpha=0.0)
+            settings = DatasetSettings(size=60, require=0.0, threshold=0.5, least_acceptance=1e-4)
             make_dataset(self.family, self.split, index, 0, settings, self.teacher("ars", index), file)
         return file
 
@@ -139,11 +140,27 @@ def size(array: np.ndarray) -> float:
     return float(flat @ np.cos(np.arange(len(flat))))
 
 
+def of_environment(_: Runs, name: str) -> dict[str, float]:
+    """Steps from fixed states, and what is observed of them."""
+    environment = registry.load("environments", name)()
+    rng = np.random.default_rng(0)
+    dim = len(environment.state_names)
+    states = environment.project(rng.uniform(-4, 4, (50, dim)))
+    moved = environment.step(
+        states, rng.uniform(-1.2, 1.2, (50, environment.action_dim)), rng.uniform(-1, 1, (50, dim))
+    )
+    return {"project": size(states), "step": size(moved), "observe": size(environment.observe(moved))}
+
+
 METHODS = [name for name in registry.names("methods") if not get_method(name).trained_as]
 CASES: dict[str, tuple[Callable[[Runs, str], dict[str, float]], str, dict[str, int]]] = {
     **{
         f"teacher {name}": (of_teacher, name, {"teachers": teachers.VERSION, name: get_algorithm(name).version})
         for name in registry.names("teachers")
+    },
+    **{
+        f"environment {name}": (of_environment, name, {name: registry.load("environments", name).version})
+        for name in registry.names("environments")
     },
     "dataset": (of_dataset, "", {"datasets": datasets.VERSION}),
     **{

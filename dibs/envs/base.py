@@ -27,6 +27,8 @@ class Environment(ABC):
     name: ClassVar[str]
     state_names: ClassVar[tuple[str, ...]]
     action_names: ClassVar[tuple[str, ...]]
+    version: ClassVar[int] = 1
+    """Raised by hand when `step`, `observe` or `project` change: results of another version are then rejected."""
 
     @property
     @abstractmethod

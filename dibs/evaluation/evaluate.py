@@ -57,7 +57,7 @@ def recorded(
     for at in range(0, len(ordered), CHUNK):
         tasks = family.tasks(ordered[at : at + CHUNK], specification)
         policy = method.policy(model, tasks)
-        task = SpecTask(tasks, getattr(policy, "rewards", None) or Rewards(bonus=1.0))
+        task = SpecTask(tasks, policy.rewards or Rewards(bonus=1.0))
         yield task, record(policy, task, evaluation_draws(task, rollouts, seed))
 
 

@@ -18,7 +18,7 @@ from dibs.envs import Array, Car2D, DroneAttitude, Environment, Reacher, SimpleD
 from dibs.errors import DibsError
 from dibs.families import ReachAvoid, Tasks
 from dibs.seeding import stream
-from dibs.simulation import Draws, Moment, SpecTask, draw
+from dibs.simulation import BasePolicy, Draws, Moment, SpecTask, draw
 from dibs.simulation.composed import Composed, Path, Recorded
 from dibs.spectrl import satisfied
 
@@ -213,16 +213,11 @@ def _near(points: Array, aims: Array, low: Array, high: Array) -> tuple[Array, A
 # --- rollouts --------------------------------------------------------------------------------------------
 
 
-class Controlled:
+class Controlled(BasePolicy):
     """Hand-written controllers as a policy, one per task."""
-
-    stops, rewards = False, None
 
     def __init__(self, controllers: Sequence[Controller]) -> None:
         self.controllers = controllers
-
-    def begin(self, shape: tuple[int, ...]) -> None:
-        return None
 
     def act(self, now: Moment, memory: None) -> tuple[Array, None]:
         actions = [control(states) for control, states in zip(self.controllers, now.states, strict=True)]

@@ -4,7 +4,8 @@
 
     policy = load_policy("policy.safetensors")
     env = policy.make_env()
-    action = policy(state)                      # step by step; policy.reset() at the start of an episode
+    observation, info = env.reset()
+    action = policy(env.state)                  # step by step; policy.reset() at the start of an episode
 
 The policy follows its path of reach-avoid edges and switches when it enters an edge's target.
 """

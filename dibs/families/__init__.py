@@ -91,6 +91,12 @@ def _from_file(path: str, changed: int) -> Family:
     family = load_family(Path(path))
     if family.name in descriptions() and family != get_family(family.name):
         raise DibsError(f"{path}: the name '{family.name}' belongs to a registered family; choose another name")
+    for name, description in descriptions().items():
+        taken = set(description.get("benchmarks") or (name,)) & set(family.benchmark_ids)
+        if taken and name != family.name:
+            raise DibsError(
+                f"{path}: the benchmark id '{min(taken)}' belongs to the registered family '{name}'; rename it"
+            )
     return family
 
 

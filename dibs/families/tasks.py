@@ -86,9 +86,10 @@ class Tasks:
     @cached_property
     def digest(self) -> str:
         """Digest of everything that training on these tasks can depend on."""
+        constants = dataclasses.asdict(self.environment)  # type: ignore[call-overload]
         return digest(
             {
-                "environment": [self.environment.name, dataclasses.asdict(self.environment)],  # type: ignore[call-overload]
+                "environment": [self.environment.name, self.environment.version, constants],
                 "specification": self.specification,
                 "indices": self.indices,
                 "start": [self.start_center, self.start_half],

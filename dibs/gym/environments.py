@@ -224,6 +224,11 @@ class TaskEnv(gymnasium.Env[npt.NDArray[Any], npt.NDArray[Any]]):
         """Draw the episode so far."""
         return None if self._scene is None else self.batch.frame(self._scene, 0)
 
+    @property
+    def state(self) -> Array:
+        """The current state (dim,): observations may not show all of it, and policies switch edges by it."""
+        return self.batch.states[0].copy()
+
     def _info(self) -> dict[str, Any]:
         return {key: values[0].item() for key, values in self.batch.info().items()}
 

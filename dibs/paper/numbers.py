@@ -22,8 +22,12 @@ TOWER_KINDS = [("drop", "same"), ("drop", "opposite"), ("stack", "same"), ("stac
 TOWERS = {f"{kind}-{side}": f"pick and {kind},\n{side} side" for kind, side in TOWER_KINDS}
 """The four kinds of Reacher tasks."""
 BLOCKS = (8, 9, 10)
-BENCHMARKS = (*(f"{family}-k*" for family in REACH), "car2d-choice-l*", "reacher-*")
-"""Patterns of the 34 benchmarks over which the paper aggregates."""
+BENCHMARKS = (
+    *(f"{family}-k{k}" for family in REACH for k in range(1, 6)),
+    *CHOICE,
+    *(f"reacher-{tower}-{blocks}" for blocks in BLOCKS for tower in TOWERS),
+)
+"""The 34 benchmarks over which the paper aggregates."""
 
 
 def goals(benchmark: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.simulation.loop import (
+    BasePolicy,
     Draws,
     Episodes,
     Moment,
@@ -30,6 +31,7 @@ from dibs.simulation.tasks import (
 )
 
 __all__ = [
+    "BasePolicy",
     "Bools",
     "Draws",
     "EdgeTask",

@@ -16,7 +16,7 @@ from dibs.families import Tasks
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.simulation.loop import Draws, NetworkPolicy, Policy, StateRecorder, rollout
-from dibs.simulation.tasks import EdgeTask, Rows, SpecTask
+from dibs.simulation.tasks import EdgeTask, Rewards, Rows, SpecTask
 
 Path = tuple[str, ...]
 
@@ -30,6 +30,9 @@ class Recorded(NamedTuple):
 
 class Composed:
     """One path of edges per task, and the policies that follow them."""
+
+    rewards: Rewards | None = None
+    """Edge policies do not read rewards."""
 
     def __init__(self, paths: Sequence[Path], stage_policy: Callable[[Sequence[int], Sequence[str]], Policy]) -> None:
         """`stage_policy(rows, names)` returns the policy for edge names[n] of the task in row rows[n]."""

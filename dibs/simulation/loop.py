@@ -47,31 +47,33 @@ class Policy(Protocol):
         """Return actions (..., tasks, rollouts, m) and the new memory."""
 
 
-class NetworkPolicy:
-    """One network per task, or per candidate and task: parameters (..., tasks, size) that act on observations."""
+class BasePolicy:
+    """Defaults of a policy without memory; subclasses define `act`."""
 
-    stops, rewards = False, None
+    stops: bool = False
+    rewards: Rewards | None = None
+
+    def begin(self, shape: tuple[int, ...]) -> Any:
+        return None
+
+
+class NetworkPolicy(BasePolicy):
+    """One network per task, or per candidate and task: parameters (..., tasks, size) that act on observations."""
 
     def __init__(self, network: Network, theta: Array) -> None:
         self.network, self.theta = network, theta
-
-    def begin(self, shape: tuple[int, ...]) -> None:
-        return None
 
     def act(self, now: Moment, memory: None) -> tuple[Array, None]:
         return self.network.forward(self.theta, now.observation), None
 
 
-class Stopped:
+class Stopped(BasePolicy):
     """A policy that never acts: what a diverged method is measured as."""
 
-    stops, rewards = True, None
+    stops = True
 
     def __init__(self, actions: int) -> None:
         self.actions = actions
-
-    def begin(self, shape: tuple[int, ...]) -> None:
-        return None
 
     def act(self, now: Moment, memory: None) -> tuple[Array, None]:
         return np.full((*now.states.shape[:-1], self.actions), np.nan, dtype=np.float32), None

@@ -111,6 +111,8 @@ def _copy(value: Any) -> Any:
 def _remove(data: Any, location: Location) -> None:
     """Remove the item at `location`, or the innermost item on the way to it that exists in the data."""
     key, *rest = location
+    if rest == ["[key]"]:  # the key itself is wrong
+        rest = []
     inner = data[key]
     inside = rest and (rest[0] in inner if isinstance(inner, dict) else isinstance(inner, list))
     if inside:

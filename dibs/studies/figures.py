@@ -122,7 +122,9 @@ def _curve(file: Path) -> pd.DataFrame | None:
     """Return the losses of a fit (step, edge, loss) from the metrics next to a model; None if it has none."""
     weights = file.with_suffix(".safetensors")
     metrics = read_json(paths.metrics(weights))
-    edges = read_metadata(weights)["model"].get("edges")
+    metadata = read_metadata(weights)
+    check_kind(weights, metadata, "model")
+    edges = metadata["model"].get("edges")
     if not metrics.get("curve") or edges is None:  # other methods have no curve, or one of another kind
         return None
     table = np.array(metrics["curve"], dtype=float)  # (checks, 1 + edges)

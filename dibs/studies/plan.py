@@ -17,7 +17,7 @@ from typing import Any
 from dibs.datasets.build import DatasetSettings
 from dibs.errors import unknown
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import Benchmark, Family, Split, find_benchmarks
+from dibs.families import Benchmark, Family, Split, find_benchmarks, get_family
 from dibs.families.family import GAP
 from dibs.methods import Method, get_method
 from dibs.paths import BASE, Layout, buffers, metrics, timing
@@ -86,8 +86,6 @@ class Plan:
     def _of_family(self, name: str) -> Benchmark:
         if name in self._families:
             return self._families[name]
-        from dibs.families import get_family
-
         family = get_family(name)
         return Benchmark(family.benchmark_ids[0], family, family.benchmark_ids[0], name)
 

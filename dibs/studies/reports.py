@@ -114,7 +114,8 @@ def make(name: str, paths: Sequence[Path], options: Options = USUAL) -> Table | 
         if options.methods:
             data = data[data["method"].isin(options.methods)]
         if data.empty:
-            wanted = options.benchmark or " or ".join(report.benchmarks)
+            some = [*report.benchmarks[:3], *["…"] * (len(report.benchmarks) > 3)]
+            wanted = options.benchmark or " or ".join(some)
             by = f" by {' or '.join(options.methods)}" if options.methods else ""
             raise DibsError(f"{name}: no evaluation of {wanted}{by} among the inputs")
         data = data.reset_index(drop=True)

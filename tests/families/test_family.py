@@ -240,20 +240,20 @@ def test_a_file_with_one_benchmark_needs_no_id(tmp_path):
 
 def two_benchmarks(folder: Path) -> Path:
     file = folder / "two.yml"
-    file.write_text(yaml.safe_dump(get_family("car2d-choice").description_data() | {"name": "two"}))
+    data = get_family("car2d-choice").description_data() | {"name": "two"}
+    data["benchmarks"] = {f"mine-l{n}": text for n, text in enumerate(data["benchmarks"].values(), 1)}
+    file.write_text(yaml.safe_dump(data))
     return file
 
 
 def test_a_file_with_several_benchmarks_needs_one_of_their_ids(tmp_path):
     file = two_benchmarks(tmp_path)
-    with pytest.raises(DibsError, match=r"two\.yml: name one of its benchmarks, .*car2d-choice-l1"):
+    with pytest.raises(DibsError, match=r"two\.yml: name one of its benchmarks, .*mine-l1"):
         get_benchmark(str(file))
-    with pytest.raises(
-        DibsError, match=r"unknown benchmark of .*two\.yml 'car2d-choice-l3'\. Did you mean 'car2d-choi"
-    ):
-        get_benchmark(f"{file}:car2d-choice-l3")
-    with pytest.raises(DibsError, match=r"unknown benchmark of .*two\.yml 'car2d-choice-\*'"):
-        get_benchmark(f"{file}:car2d-choice-*")  # a pattern is not an id
+    with pytest.raises(DibsError, match=r"unknown benchmark of .*two\.yml 'mine-l3'\. Did you mean 'mine-l"):
+        get_benchmark(f"{file}:mine-l3")
+    with pytest.raises(DibsError, match=r"unknown benchmark of .*two\.yml 'mine-\*'"):
+        get_benchmark(f"{file}:mine-*")  # a pattern is not an id
 
 
 def test_patterns_find_benchmarks(tmp_path):
@@ -261,11 +261,21 @@ def test_patterns_find_benchmarks(tmp_path):
         return [benchmark.id for benchmark in find_benchmarks(entry)]
 
     file = two_benchmarks(tmp_path)
-    assert ids(str(file)) == ids(f"{file}:*") == ids(f"{file}:car2d-choice-l?") == ids("car2d-choice-*")
-    assert ids(f"{file}:*2") == ["car2d-choice-l2"]
+    assert ids(str(file)) == ids(f"{file}:*") == ids(f"{file}:mine-l?") == ["mine-l1", "mine-l2"]
+    assert ids(f"{file}:*2") == ["mine-l2"]
     assert ids("*") == list(benchmarks())
     with pytest.raises(DibsError, match=r"unknown benchmark 'boat-\*'"):
         find_benchmarks("boat-*")
+
+
+def test_a_file_must_not_take_the_id_of_a_registered_benchmark(tmp_path):
+    file = tmp_path / "mine.yaml"
+    text = get_family("car2d-choice").to_yaml()
+    file.write_text(text.replace("name: car2d-choice", "name: mine", 1))
+    with pytest.raises(
+        DibsError, match=r"mine\.yaml: the benchmark id 'car2d-choice-l1' belongs to the registered family"
+    ):
+        get_family(str(file))
 
 
 @pytest.mark.parametrize(
