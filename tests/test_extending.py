@@ -75,7 +75,7 @@ SMALL = {
 
 def test_the_familys_regions_drift_and_shrink() -> None:
     family = get_family(str(FAMILY))
-    door = [family.boxes(i)["door"] for i in (0, 4, 8)]
+    door = [family.regions_at(i)["door"] for i in (0, 4, 8)]
     np.testing.assert_allclose([box.center[0] for box in door], [2.0, 2.0 + 2.0 + 0.48, 2.0 + 4.0 + 1.92])
     np.testing.assert_allclose([box.half_width[1] for box in door], [1.2, 1.2 * 0.98**4, 1.2 * 0.98**8])
 

@@ -178,7 +178,7 @@ def test_what_the_results_do_not_depend_on_may_change(work: Workspace, change):
 
 def test_a_change_at_unseen_indices_leaves_the_training_files_valid(work: Workspace, tiny):
     """The same tasks at 0, 2 and 4, written as a table, with another one at index 1."""
-    table = [{"center": (box := tiny.boxes(i)["a"]).center.tolist(), "half_width": 1.0} for i in range(5)]
+    table = [{"center": (box := tiny.regions_at(i)["a"]).center.tolist(), "half_width": 1.0} for i in range(5)]
     assert box.half_width.tolist() == [1.0, 1.0]
     table[1]["center"] = [2.5, 3.1]
     data = json.loads(work.file.read_text())

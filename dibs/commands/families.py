@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dibs.families import Family
-    from dibs.spectrl import Box, Edge
+    from dibs.spectrl import Edge, Region
 
 Row = dict[str, Any]
 
@@ -130,7 +130,7 @@ def run_spec(args: argparse.Namespace) -> None:
 
     benchmark = get_benchmark(args.name)
     family, text = benchmark.family, benchmark.specification
-    boxes = family.boxes(args.index)
+    boxes = family.regions_at(args.index)
     spec = parse(text)
     used = regions_of(spec)
     abstract = graph(spec)
@@ -154,7 +154,7 @@ def _section(title: str, lines: Sequence[tuple[str, str]]) -> None:
         print(f"  {name.ljust(width)}  {text}")
 
 
-def _box(family: Family, box: Box) -> str:
+def _box(family: Family, box: Region) -> str:
     sides = zip(family.environment.state_names, box.center, box.half_width, strict=True)
     bounded = [f"{name} in [{c - h:.4g}, {c + h:.4g}]" for name, c, h in sides if math.isfinite(h)]
     return ", ".join(bounded) or "anywhere"

@@ -41,9 +41,9 @@ def film(tasks: Tasks, trajectory: Trajectory) -> list[Frame]:
     """Return one frame per recorded state, with the monitor's verdict on the rollout up to there."""
     index, states = trajectory.index, trajectory.states
     task = tasks.at([index])
-    shapes = task_shapes(task.edges, task.boxes(index), task.start_center[0], task.start_half[0])
+    shapes = task_shapes(task.edges, task.regions_at(index), task.start_center[0], task.start_half[0])
     scene = Scene.of(task.environment, f"{task.name}  i = {index}", shapes)
-    monitor = Monitor(task.spec, task.boxes(index))
+    monitor = Monitor(task.spec, task.regions_at(index))
     known, frames = monitor.start(states[0]), []
     for time, state in enumerate(states):
         known = monitor.advance(known, state) if time else known

@@ -68,7 +68,7 @@ def count_satisfied(
     counts = {}
     for task, found in recorded(method, model, family, specification, indices, rollouts, seed):
         for i, index in enumerate(task.indices):
-            won = satisfied(task.grounded.spec, task.grounded.boxes(index), found.states[i], found.lengths[i])
+            won = satisfied(task.grounded.spec, task.grounded.regions_at(index), found.states[i], found.lengths[i])
             counts[index] = int(won.sum())
     return counts
 

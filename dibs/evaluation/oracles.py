@@ -61,7 +61,11 @@ def oracle(tasks: Tasks, index: int, edge: str) -> Controller:
 def goal_of(task: ReachAvoid) -> Goal:
     """Return the middle of the target, and the boxes to avoid, of a single task."""
     reach, avoid = task.target_sign[0] > 0, task.target_sign[0] < 0
-    center, half = task.target_center[0], task.target_half[0]  # (literals, dim)
+    target, obstacles = task.target[0], task.safe[0]
+    for regions in (target, obstacles):
+        if regions.arrays()["normal"].any():
+            raise DibsError(f"{task.names[0]}: the oracles know boxes and balls, no half-spaces")
+    center, half = target.center, target.reach  # (literals, dim); balls by the boxes around them
     low, high = (center - half)[reach].max(axis=0), (center + half)[reach].min(axis=0)
     bounded = np.isfinite(low)
     aim = np.full(low.shape, np.nan)
@@ -73,7 +77,7 @@ def goal_of(task: ReachAvoid) -> Goal:
         raise DibsError(f"{task.names[0]}: the oracles know only conjunctions of avoid(…) as safe sets")
     boxes = [(center[avoid], half[avoid])]
     if alone.any():
-        boxes.append((task.safe_center[0][sign < 0], task.safe_half[0][sign < 0]))
+        boxes.append((obstacles.center[sign < 0], obstacles.reach[sign < 0]))
     centers, halves = (np.concatenate(arrays) for arrays in zip(*boxes, strict=True))
     return Goal(aim, centers - halves, centers + halves)
 
@@ -242,7 +246,7 @@ def oracle_rollouts(
 
     def score(path: Path) -> float:
         trial = roll(path, TRIAL)
-        won = satisfied(here.spec, here.boxes(index), trial.states[0], trial.lengths[0])
+        won = satisfied(here.spec, here.regions_at(index), trial.states[0], trial.lengths[0])
         return float(won.mean() - 1e-6 * trial.lengths.mean())
 
     paths = [tuple(edge.name for edge in path) for path in tasks.graph.paths()]

@@ -93,7 +93,7 @@ class IndexPolicy:
             drawn = draw(SpecTask(tasks), 1, stream("episode", self.family.name, self.index, seed + n))
             run = self.composed().follow(tasks, drawn)
             states = run.states[0, 0, : run.lengths[0, 0]]
-            found.append((states, bool(satisfied(tasks.spec, tasks.boxes(self.index), states[None])[0])))
+            found.append((states, bool(satisfied(tasks.spec, tasks.regions_at(self.index), states[None])[0])))
         return found
 
 

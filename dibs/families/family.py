@@ -1,7 +1,8 @@
 """An inductive task family as data (paper, section 3.1): one specification whose regions move with the index.
 
 A family is described by a mapping (in Python or YAML) with the keys of `Family`; nothing in it is executed. At index i
-the center of a region is center + i·shift + i²·drift and its half-width is multiplied by scale^i. A table of values per
+the center of a region is Dⁱ Rⁱ (center + i·shift + i²·drift), where R rotates and D dilates, each about its own point.
+Sizes are multiplied by scaleⁱ and by the dilation's factorⁱ. Boxes stay parallel to the axes. A table of values per
 index replaces all of this.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,14 +25,16 @@ from dibs import registry
 from dibs.envs import Environment
 from dibs.errors import DibsError, unknown
 from dibs.families.tasks import NetworkModel, RewardModel, Tasks
+from dibs.files import atomic
 from dibs.paths import BASE
-from dibs.spectrl import Box, Edge, Graph, cnf, conjuncts, graph, parse, regions_of
+from dibs.spectrl import Edge, Graph, Region, cnf, conjuncts, graph, parse, regions_of
 from dibs.spectrl.syntax import Spec
 
 Numbers = list[float]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 GAP = re.compile(r"gap([1-9]\d*)")
+MOST_INDICES = 10_000  # every index of a family is checked when it is loaded
 
 
 class _Strict(BaseModel):
@@ -44,16 +47,64 @@ class StartEntry(_Strict):
     center: Numbers
 
 
-class RegionEntry(_Strict):
-    """A box at one index."""
+class Extent(_Strict):
+    """What makes a region of a center: exactly one of these."""
+
+    half_width: Positive | list[Positive] = []
+    """Of a box: one number for all constrained variables, or one per state variable."""
+    radius: Positive | None = None
+    """Of a ball in the constrained variables."""
+    normal: Numbers = []
+    """Of a half-space whose plane contains the center: the direction that points inside."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """Which of the three are given."""
+        return [name for name in Extent.model_fields if getattr(self, name) not in ([], None)]
+
+
+class RegionEntry(Extent):
+    """A region at one index."""
 
     center: list[float | None]
     """One number per state variable; null leaves the variable free."""
-    half_width: Positive | list[Positive]
+
+
+class Rotation(_Strict):
+    """A rotation per index, in the plane of two state variables."""
+
+    degrees: float
+    """Angle per index; positive turns the first variable of the plane towards the second."""
+    about: Numbers = []
+    """Fixed point, one number per state variable; empty: the origin."""
+    plane: list[str] = []
+    """Names of two state variables; empty: the first two."""
+
+    def columns(self, names: Sequence[str]) -> list[int]:
+        """Return the positions of the two variables of the plane."""
+        return [list(names).index(name) for name in self.plane] or [0, 1]
+
+    def turn(self, vectors: np.ndarray, indices: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Turn vectors (*indices.shape, dim) about the origin, each by the angle of its index."""
+        a, b = self.columns(names)
+        angle = np.deg2rad(self.degrees * np.asarray(indices, dtype=float))
+        turned = vectors.copy()
+        turned[..., a] = np.cos(angle) * vectors[..., a] - np.sin(angle) * vectors[..., b]
+        turned[..., b] = np.sin(angle) * vectors[..., a] + np.cos(angle) * vectors[..., b]
+        return turned
+
+
+class Dilation(_Strict):
+    """A stretch per index, the same in all variables; sizes are stretched, too."""
+
+    factor: Positive
+    """Factor per index: below 1 shrinks."""
+    about: Numbers = []
+    """Fixed point, one number per state variable; empty: the origin."""
 
 
 class Moving(_Strict):
-    """A point that moves with the index: center + index · shift + index² · drift, or a table of points."""
+    """A point that moves with the index: Dⁱ Rⁱ (center + i·shift + i²·drift), or a table of points."""
 
     center: list[float | None] = []
     """One number per state variable; null leaves the variable free."""
@@ -61,12 +112,22 @@ class Moving(_Strict):
     """Translation per index; empty: none."""
     drift: Numbers = []
     """Second-order drift, multiplied by index²; empty: none."""
+    rotate: Rotation | None = None
+    """Rotation R; a number stands for degrees per index in the plane of the first two variables about the origin."""
+    dilate: Dilation | None = None
+    """Dilation D."""
+
+    @field_validator("rotate", mode="before")
+    @classmethod
+    def _degrees(cls, rotate: Any) -> Any:
+        number = isinstance(rotate, int | float) and not isinstance(rotate, bool)
+        return {"degrees": rotate} if number else rotate
 
     def entries(self) -> Sequence[StartEntry | RegionEntry]:
         """The table of values per index; empty if the operators apply."""
         return ()
 
-    def at(self, indices: np.ndarray) -> np.ndarray:
+    def at(self, indices: np.ndarray, names: Sequence[str] = ()) -> np.ndarray:
         """Return the centers (*indices.shape, dim) at the given indices; free variables are NaN."""
         table = self.entries()
         if table:
@@ -74,7 +135,20 @@ class Moving(_Strict):
             return np.array(rows)[self._rows(indices)]
         center = np.array([np.nan if c is None else c for c in self.center])
         i = np.asarray(indices, dtype=float)[..., None]
-        return center + i * _vector(self.shift, center) + i**2 * _vector(self.drift, center)
+        moved = center + i * _vector(self.shift, center) + i**2 * _vector(self.drift, center)
+        if self.rotate is not None:
+            about = _vector(self.rotate.about, center)
+            moved = about + self.rotate.turn(moved - about, indices, names)
+        if self.dilate is not None:
+            about = _vector(self.dilate.about, center)
+            moved = about + self.stretch(indices)[..., None] * (moved - about)
+        return moved
+
+    def stretch(self, indices: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        """Return the factor of all sizes at the given indices."""
+        factor = scale * (1.0 if self.dilate is None else self.dilate.factor)
+        # Python's power of each: numpy's differs in the last bit between one index and an array of them.
+        return np.reshape([factor ** int(i) for i in np.asarray(indices).flat], np.shape(indices))
 
     def _rows(self, indices: np.ndarray) -> np.ndarray:
         last = len(self.entries()) - 1
@@ -83,39 +157,44 @@ class Moving(_Strict):
         return np.asarray(indices)
 
 
-class RegionModel(Moving):
-    """An axis-aligned box whose size may change with the index, too."""
+class RegionModel(Moving, Extent):
+    """A box, ball or half-space whose size may change with the index, too."""
 
-    half_width: Positive | list[Positive] = []
-    """One number for all constrained variables, or one per state variable."""
     scale: Positive = 1.0
-    """Factor applied to the half-width per index."""
+    """Factor applied to the half-width or radius per index."""
     table: list[RegionEntry] = []
-    """Center and half-width at index 0, 1, …, L, instead of all of the above."""
+    """Center and extent at index 0, 1, …, L, instead of all of the above."""
 
     def entries(self) -> Sequence[RegionEntry]:
         return self.table
 
-    def box(self, index: int | np.ndarray) -> Box:
-        """Ground the region at one index or at an array of them."""
+    @property
+    def is_half_space(self) -> bool:
+        """Whether it is a half-space at any index."""
+        return bool(self.normal) or any(entry.normal for entry in self.table)
+
+    def ground(self, index: int | np.ndarray, names: Sequence[str] = ()) -> Region:
+        """Ground the region at one index or at an array of them; `names` are those of the state variables."""
         indices = np.asarray(index)
-        center = self.at(indices)
-        if self.table:
-            widths = [np.broadcast_to(np.asarray(e.half_width, float), center.shape[-1:]) for e in self.table]
-            width = np.array(widths)[self._rows(indices)]
-        else:
-            # Python's power of each: numpy's differs in the last bit between one index and an array of them.
-            growth = np.reshape([self.scale ** int(i) for i in indices.flat], indices.shape)
-            width = _vector(self.half_width, center) * growth[..., None]
-        free = np.isnan(center)
-        return Box(np.where(free, 0.0, center), np.where(free, np.inf, width))
+        center = self.at(indices, names)
+        given: Sequence[Extent] = self.table or [self]
+        rows = self._rows(indices) if self.table else np.zeros(indices.shape, dtype=int)
+        growth = self.stretch(indices, self.scale)
+        width = np.array([_vector(extent.half_width, center) for extent in given])[rows] * growth[..., None]
+        radius = np.array([extent.radius or 0.0 for extent in given])[rows] * growth
+        normal = np.array([_vector(extent.normal, center) for extent in given])[rows]
+        if self.rotate is not None:
+            normal = self.rotate.turn(normal, indices, names)
+        free = np.isnan(center) | np.array([extent.kinds == ["normal"] for extent in given])[rows][..., None]
+        center = np.where(np.isnan(center), 0.0, center)
+        return Region(center, np.where(free, np.inf, width), radius, normal)
 
 
 class StartModel(Moving):
     """Initial states: center plus noise truncated at one standard deviation."""
 
     noise: float | Numbers = 0.0
-    """Standard deviation, one number or one per state variable."""
+    """Standard deviation, one number or one per state variable; a dilation stretches it, too."""
     table: list[StartEntry] = []
     """Center at index 0, 1, …, L, instead of center, shift and drift."""
 
@@ -194,7 +273,7 @@ class Family(_Strict):
     """Evaluated specifications by id, over edges of `specification`; empty: one, of the family's name."""
     start: StartModel
     regions: dict[str, RegionModel]
-    last_index: Annotated[int, Field(ge=1)]
+    last_index: Annotated[int, Field(ge=1, le=MOST_INDICES)]
     """L: the family's indices are 0 … L."""
     gaps: list[Annotated[int, Field(ge=1)]] = []
     """Spacings of the training indices that a study uses by default."""
@@ -255,16 +334,16 @@ class Family(_Strict):
         """Ground the tasks of the given indices (any ≥ 0); by default under the family's own specification."""
         for index in indices:
             self.check_index(index, beyond=True)
-        at = np.array(indices, dtype=int)
-        start = self.start.at(at)
+        at, names = np.array(indices, dtype=int), self.environment.state_names
+        start = self.start.at(at, names)
         return Tasks(
             name=self.name,
             environment=self.environment,
             specification=specification or self.specification,
             indices=tuple(int(i) for i in indices),
             start_center=start,
-            start_half=np.broadcast_to(_vector(self.start.noise, start), start.shape),
-            regions={name: region.box(at) for name, region in self.regions.items()},
+            start_half=_vector(self.start.noise, start) * self.start.stretch(at)[:, None],
+            regions={name: region.ground(at, names) for name, region in self.regions.items()},
             horizon=self.horizon,
             reward=self.reward,
             network=self.network,
@@ -277,10 +356,10 @@ class Family(_Strict):
             self.known_digests[key] = self.tasks(indices, specification).digest
         return self.known_digests[key]
 
-    def boxes(self, index: int) -> dict[str, Box]:
+    def regions_at(self, index: int) -> dict[str, Region]:
         """Return all regions, grounded at `index` (any index ≥ 0, also beyond L)."""
         self.check_index(index, beyond=True)
-        return {name: region.box(index) for name, region in self.regions.items()}
+        return {name: region.ground(index, self.environment.state_names) for name, region in self.regions.items()}
 
     def split(self, name: str, indices: Sequence[int] | None = None) -> Split:
         """Return a training set: `gapN`, or any name with its indices."""
@@ -313,6 +392,16 @@ class Family(_Strict):
         if not whole or index < 0 or (index > self.last_index and not beyond):
             end = "…" if beyond else f"… {self.last_index}"
             raise DibsError(f"index {index!r} of {self.name}: expected a whole number in 0 {end}")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Family:
+        """Read a family from a YAML file."""
+        return load_family(Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the family as YAML that `load` reads back as the same family."""
+        with atomic(path) as file:
+            file.write_text(self.to_yaml())
 
     def description_data(self) -> dict[str, Any]:
         """Return the mapping that describes this family: `load_family` gives the family back."""
@@ -355,17 +444,32 @@ class Family(_Strict):
         for key, item in moving.items():
             if item.entries():
                 yield from self._table_problems(key, item, names)
-            for field in ("noise",) if item.entries() else ("center", "shift", "drift", "noise", "half_width"):
+            for field in (
+                ("noise",) if item.entries() else ("center", "shift", "drift", "noise", "half_width", "normal")
+            ):
                 value = getattr(item, field, [])
-                optional = field in ("shift", "drift") and value == []
+                optional = field in ("shift", "drift", "half_width", "normal") and value == []
                 wrong = isinstance(value, list) and len(value) != len(names)
                 if wrong and not optional and field in type(item).model_fields:
                     yield f"{key}.{field}: expected {len(names)} numbers ({', '.join(names)}), found {len(value)}"
+            yield from _motion_problems(key, item, names)
         for name, region in self.regions.items():
-            centers = {"": region.center} | {f"table.{i}.": entry.center for i, entry in enumerate(region.table)}
-            for place, center in centers.items():
-                if center and all(c is None for c in center):
+            extents: dict[str, RegionModel | RegionEntry] = {f"table.{i}.": e for i, e in enumerate(region.table)}
+            for place, extent in (extents or {"": region}).items():
+                if extent.center and all(c is None for c in extent.center):
                     yield f"regions.{name}.{place}center: at least one state variable must be fixed"
+                if len(extent.kinds) != 1:
+                    found = " and ".join(extent.kinds) or "none of them"
+                    yield (
+                        f"regions.{name}{'.' * bool(place)}{place.rstrip('.')}: expected one of half_width (a box), "
+                        f"radius (a ball) and normal (a half-space), found {found}"
+                    )
+                elif extent.normal and len(extent.normal) == len(extent.center) == len(names):
+                    if not any(extent.normal):
+                        yield f"regions.{name}.{place}normal: expected a direction, found zeros"
+                    for variable, c, n in zip(names, extent.center, extent.normal, strict=True):
+                        if c is None and n != 0.0:
+                            yield f"regions.{name}.{place}normal: expected 0 for {variable}, which center leaves free"
         noise = self.start.noise
         if any(n < 0 for n in (noise if isinstance(noise, list) else [noise])):
             yield f"start.noise: expected numbers ≥ 0, found {noise}"
@@ -375,15 +479,16 @@ class Family(_Strict):
 
     def _table_problems(self, key: str, item: Moving, names: Sequence[str]) -> Iterator[str]:
         table = item.entries()
-        for field in sorted(item.model_fields_set & {"center", "shift", "drift", "half_width", "scale"}):
+        replaced = {"center", "shift", "drift", "rotate", "dilate", "scale", *Extent.model_fields}
+        for field in sorted(item.model_fields_set & replaced):
             yield f"{key}.table: replaces {field}; leave that out"
         if len(table) != self.last_index + 1:
             expected = f"{self.last_index + 1} entries (index 0 … {self.last_index})"
             yield f"{key}.table: expected {expected}, found {len(table)}"
         for index, entry in enumerate(table):
-            sizes = {"center": entry.center, "half_width": getattr(entry, "half_width", 0.0)}
-            for field, value in sizes.items():
-                if isinstance(value, list) and len(value) != len(names):
+            for field in ("center", "half_width", "normal"):
+                value = getattr(entry, field, [])
+                if isinstance(value, list) and len(value) != len(names) and (value or field == "center"):
                     yield f"{key}.table.{index}.{field}: expected {len(names)} numbers, found {len(value)}"
             if [c is None for c in entry.center] != [c is None for c in table[0].center]:
                 yield f"{key}.table.{index}.center: leaves other variables free than the first entry"
@@ -410,47 +515,82 @@ class Family(_Strict):
         for edge in self.edges:
             if not any(inside for _, inside in conjuncts(edge.target)):
                 yield f"specification: edge {edge.name} has no region to reach"
+            for name, inside in conjuncts(edge.source) if edge.source is not None else ():
+                if inside and self.regions[name].is_half_space:
+                    yield (
+                        f"specification: edge {edge.name} starts in the half-space {name}, which has no uniform "
+                        "distribution; end the edge before it in a box or a ball"
+                    )
 
     def _geometry_problems(self) -> Iterator[str]:
-        """Return the first index whose regions cannot be right."""
-        for index in range(self.last_index + 1):
-            problem = next(self._problems_at(index), None)
-            if problem:
-                yield problem
-                return
+        """Return the first problem of the first index whose regions cannot be right."""
+        names = self.environment.state_names
+        everywhere = np.arange(self.last_index + 1)
+        try:
+            tasks = self.tasks(everywhere.tolist())
+        except DibsError as error:
+            yield str(error)  # a region that has shrunk to nothing, or overflows
+            return
+        found = [(int(np.argmax(wrong)), n, say) for n, (wrong, say) in enumerate(self._doubts(tasks)) if wrong.any()]
+        if found:
+            index, _, say = min(found, key=lambda problem: problem[:2])
+            yield say(index)
+        for name, region in self.regions.items():
+            size = region.ground(everywhere, names).reach.min(axis=-1)
+            if (size < 1e-9).any():
+                index = int(np.argmax(size < 1e-9))
+                yield f"regions.{name}: vanishes at index {index}, where its half-width is {size[index]:g}"
 
-    def _problems_at(self, index: int) -> Iterator[str]:
-        boxes = self.boxes(index)
-        center = self.start.at(np.asarray(index))
-        noise = _vector(self.start.noise, center)
-        if self._impossible(center):
-            yield f"start: its center {center.tolist()} is not a state of {self.environment.name} at index {index}"
+    def _doubts(self, tasks: Tasks) -> Iterator[tuple[np.ndarray, Callable[[int], str]]]:
+        """Yield what may be wrong: at which indices it is, and a sentence about one of them."""
+        environment, start, noise = self.environment.name, tasks.start_center, tasks.start_half
+        yield (
+            self._impossible(start),
+            lambda i: f"start: its center {start[i].tolist()} is not a state of {environment} at index {i}",
+        )
         for edge in self.edges:
             avoided = [name for clause in cnf(edge.safe) if len(clause) == 1 for name, inside in clause if not inside]
             for target in (name for name, inside in conjuncts(edge.target) if inside):
-                middle, narrowest = boxes[target].center, boxes[target].half_width.min()
-                if narrowest <= self.reward.depth:
-                    yield (
-                        f"reward.depth: {self.reward.depth:g} leaves nothing of {target} at index {index}, "
-                        f"half-width {narrowest:g}"
-                    )
-                for name in avoided:
-                    if boxes[name].contains(middle[None])[0]:
-                        yield f"regions.{target}: its center lies inside {name}, to be avoided, at index {index}"
-                if self._impossible(middle):
-                    yield (
-                        f"regions.{target}: its center {middle.tolist()} is not a state of {self.environment.name} "
-                        f"at index {index}"
-                    )
+                yield from self._target_doubts(tasks, target, avoided)
             for name in avoided if edge.source is None else ():
-                box = boxes[name]
-                low, high = center - noise, center + noise
-                if np.all((low <= box.center + box.half_width) & (high >= box.center - box.half_width)):
-                    yield f"start: overlaps {name}, which must be avoided, at index {index}"
+                box = tasks.regions[name]
+                normal = box.arrays()["normal"]
+                low, high = start - noise, start + noise
+                # The state of the start that is deepest inside: nearest to the center, or farthest along the normal.
+                deepest = np.where(normal.any(axis=-1, keepdims=True), np.where(normal > 0, high, low), box.center)
+                yield (
+                    box.contains(np.clip(deepest, low, high)),
+                    lambda i, name=name: f"start: overlaps {name}, which must be avoided, at index {i}",  # type: ignore[misc]
+                )
 
-    def _impossible(self, state: np.ndarray) -> bool:
-        moved = np.abs(self.environment.project(state) - state).max()
-        return bool(moved > 1e-3 * max(float(np.abs(state).max()), 1e-9))
+    def _target_doubts(
+        self, tasks: Tasks, target: str, avoided: Sequence[str]
+    ) -> Iterator[tuple[np.ndarray, Callable[[int], str]]]:
+        region, depth = tasks.regions[target], self.reward.depth
+        middle, narrowest = region.center, region.reach.min(axis=-1)
+        yield (
+            np.asarray(narrowest <= depth),
+            lambda i: f"reward.depth: {depth:g} leaves nothing of {target} at index {i}, half-width {narrowest[i]:g}",
+        )
+        for name in avoided:
+            yield (
+                tasks.regions[name].contains(middle),
+                lambda i, name=name: (  # type: ignore[misc]
+                    f"regions.{target}: its center lies inside {name}, to be avoided, at index {i}"
+                ),
+            )
+        yield (
+            self._impossible(middle),
+            lambda i: (
+                f"regions.{target}: its center {middle[i].tolist()} is not a state of {self.environment.name} "
+                f"at index {i}"
+            ),
+        )
+
+    def _impossible(self, states: np.ndarray) -> np.ndarray:
+        """Which of the states (n, dim) the environment does not have."""
+        moved = np.abs(self.environment.project(states) - states).max(axis=-1)
+        return np.asarray(moved > 1e-3 * np.maximum(np.abs(states).max(axis=-1), 1e-9))
 
 
 def load_family(source: str | Path | Mapping[str, Any]) -> Family:
@@ -485,6 +625,8 @@ def _explain(problem: Any) -> str:
     kind = kinds.get(where[0], Family) if len(where) > 1 else Family
     if "table" in where[:-1]:
         kind = StartEntry if kind is StartModel else RegionEntry
+    motions: dict[str, type[BaseModel]] = {"rotate": Rotation, "dilate": Dilation}
+    kind = motions.get(where[-2] if len(where) > 1 else "", kind)
     known = [field.alias or name for name, field in kind.model_fields.items()]
     return f"{key}: {unknown('key', where[-1], known)}"
 
@@ -499,6 +641,25 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise DibsError(f"{path}: expected a mapping of family keys, found {type(data).__name__}")
     return data
+
+
+def _motion_problems(key: str, item: Moving, names: Sequence[str]) -> Iterator[str]:
+    """Say what is wrong with a rotation or a dilation."""
+    rotate, dilate = item.rotate, item.dilate
+    for field, about in (("rotate", rotate and rotate.about), ("dilate", dilate and dilate.about)):
+        if about and len(about) != len(names):
+            yield f"{key}.{field}.about: expected {len(names)} numbers ({', '.join(names)}), found {len(about)}"
+    if rotate is None:
+        return
+    unknown_names = [name for name in rotate.plane if name not in names]
+    if unknown_names:
+        yield f"{key}.rotate.plane: {unknown('state variable', unknown_names[0], names)}"
+    elif len(names) < 2 or (rotate.plane and (len(rotate.plane) != 2 or len(set(rotate.plane)) != 2)):
+        yield f"{key}.rotate.plane: expected two different state variables, found {list(rotate.plane or names)}"
+    elif len(item.center) == len(names):
+        free = [names[d] for d in rotate.columns(names) if item.center[d] is None]
+        if free:
+            yield f"{key}.rotate: cannot turn {free[0]}, which center leaves free"
 
 
 def _vector(value: float | Numbers, like: np.ndarray) -> np.ndarray:

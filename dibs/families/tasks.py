@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dibs.envs import Array, Environment, truncated_normal
 from dibs.errors import DibsError, unknown
 from dibs.provenance import digest
-from dibs.spectrl import Box, Edge, Graph, cnf, conjuncts, graph, parse
+from dibs.spectrl import Edge, Graph, Region, cnf, conjuncts, graph, parse
 from dibs.spectrl.syntax import Spec
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -61,7 +61,7 @@ class Tasks:
     indices: tuple[int, ...]
     start_center: Array  # (indices, dim)
     start_half: Array  # (indices, dim): noise of the initial states, truncated at one standard deviation
-    regions: Mapping[str, Box]  # centers and half-widths (indices, dim)
+    regions: Mapping[str, Region]  # each an array (indices,)
     horizon: int
     """Steps per edge."""
     reward: RewardModel
@@ -93,10 +93,7 @@ class Tasks:
                 "specification": self.specification,
                 "indices": self.indices,
                 "start": [self.start_center, self.start_half],
-                "regions": {
-                    name: [box.center, np.where(np.isinf(box.half_width), -1.0, box.half_width)]
-                    for name, box in self.regions.items()
-                },
+                "regions": {name: _facts(region) for name, region in self.regions.items()},
                 "horizon": self.horizon,
                 "reward": self.reward.model_dump(),
                 "network": self.network.model_dump(),
@@ -111,17 +108,17 @@ class Tasks:
             indices=tuple(int(i) for i in indices),
             start_center=self.start_center[rows],
             start_half=self.start_half[rows],
-            regions={name: Box(box.center[rows], box.half_width[rows]) for name, box in self.regions.items()},
+            regions={name: region[rows] for name, region in self.regions.items()},
         )
 
     def under(self, specification: str) -> Tasks:
         """Return the same tasks under another specification over the same regions."""
         return replace(self, specification=specification)
 
-    def boxes(self, index: int) -> dict[str, Box]:
+    def regions_at(self, index: int) -> dict[str, Region]:
         """Return all regions at one index."""
         (row,) = self._rows([index])
-        return {name: Box(box.center[row], box.half_width[row]) for name, box in self.regions.items()}
+        return {name: region[row] for name, region in self.regions.items()}
 
     def ground(self, pairs: Sequence[tuple[int, str]]) -> ReachAvoid:
         """Return (index, edge) pairs as one batch of reach-avoid tasks."""
@@ -132,8 +129,8 @@ class Tasks:
         rows = self._rows([index for index, _ in pairs])
         chosen = [edges[name] for _, name in pairs]
         starts = [self._start(row, edge) for row, edge in zip(rows, chosen, strict=True)]
-        target = self._stack(rows, [[conjuncts(edge.target)] for edge in chosen])
-        safe = self._stack(rows, [list(cnf(edge.safe)) if edge.safe is not None else [] for edge in chosen])
+        target, target_sign = self._stack(rows, [[conjuncts(edge.target)] for edge in chosen])
+        safe, safe_sign = self._stack(rows, [list(cnf(edge.safe)) if edge.safe is not None else [] for edge in chosen])
         return ReachAvoid(
             environment=self.environment,
             horizon=self.horizon,
@@ -142,12 +139,11 @@ class Tasks:
             start_center=np.stack([s[0] for s in starts]),
             start_half=np.stack([s[1] for s in starts]),
             start_uniform=np.stack([s[2] for s in starts]),
-            target_center=target[0][:, 0],
-            target_half=target[1][:, 0],
-            target_sign=target[2][:, 0],
-            safe_center=safe[0],
-            safe_half=safe[1],
-            safe_sign=safe[2],
+            start_ball=np.stack([s[3] for s in starts]),
+            target=target[:, 0],
+            target_sign=target_sign[:, 0],
+            safe=safe,
+            safe_sign=safe_sign,
         )
 
     def reach_avoid(self, indices: Sequence[int] | None = None, edges: Sequence[str] | None = None) -> ReachAvoid:
@@ -161,41 +157,53 @@ class Tasks:
             raise DibsError(f"{self.name}: index {missing[0]} is not among these tasks: {list(self.indices)}")
         return [self.indices.index(i) for i in indices]
 
-    def _start(self, row: int, edge: Edge) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Center, half-width and kind of the states an edge starts from: the box its predecessor reached."""
+    def _start(self, row: int, edge: Edge) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Center, half-width and kind of the states an edge starts from: the region its predecessor reached."""
         low = self.start_center[row] - self.start_half[row]
         high = self.start_center[row] + self.start_half[row]
         center, half = (low + high) / 2, (high - low) / 2
-        uniform = np.zeros(len(center), dtype=bool)
+        uniform, ball = np.zeros(len(center), dtype=bool), np.zeros(len(center), dtype=bool)
         if edge.source is not None:
             for name, inside in conjuncts(edge.source):
                 if not inside:
                     continue
-                box_center, box_half = self.regions[name].center[row], self.regions[name].half_width[row]
-                fixed = np.isfinite(box_half)
+                region = self.regions[name][row]
+                fixed = np.isfinite(region.half_width)
+                if not fixed.any():
+                    raise DibsError(
+                        f"{self.name}: edge {edge.name} starts in the half-space {name}, which has no uniform "
+                        "distribution; end the edge before it in a box or a ball"
+                    )
                 if np.any(uniform & fixed):
                     raise DibsError(f"{self.name}: edge {edge.name} starts from two overlapping regions; name one")
-                center = np.where(fixed, box_center, center)
-                half = np.where(fixed, box_half, half)
+                center = np.where(fixed, region.center, center)
+                half = np.where(fixed, region.reach, half)
                 uniform |= fixed
-        return center, half, uniform
+                ball |= fixed & bool(region.radius > 0)
+        return center, half, uniform, ball
 
     def _stack(
         self, rows: Sequence[int], clauses: Sequence[Sequence[Sequence[tuple[str, bool]]]]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Stack clauses of literals into padded arrays (tasks, clauses, literals[, dim])."""
+    ) -> tuple[Region, np.ndarray]:
+        """Stack clauses of literals into a padded array of regions (tasks, clauses, literals), and their signs."""
         most = max((len(c) for c in clauses), default=0)
         literals = max((len(clause) for c in clauses for clause in c), default=0)
-        center = np.zeros((len(rows), most, literals, len(self.environment.state_names)))
-        half = np.ones_like(center)
         sign = np.zeros((len(rows), most, literals))
+        center = np.zeros((*sign.shape, len(self.environment.state_names)))
+        stacked = {
+            "center": center,
+            "half_width": np.ones_like(center),
+            "radius": np.zeros_like(sign),
+            "normal": np.zeros_like(center),
+        }
+        arrays = {name: region.arrays() for name, region in self.regions.items()}
         for t, row in enumerate(rows):
             for k, clause in enumerate(clauses[t]):
                 for j, (name, inside) in enumerate(clause):
-                    box = self.regions[name]
-                    center[t, k, j], half[t, k, j] = box.center[row], box.half_width[row]
+                    for key, values in stacked.items():
+                        values[t, k, j] = arrays[name][key][row]
                     sign[t, k, j] = 1 if inside else -1
-        return center, half, sign
+        return Region(**stacked), sign
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +216,11 @@ class ReachAvoid:
     names: tuple[str, ...]  # one per task
     start_center: Array  # (tasks, dim)
     start_half: Array  # (tasks, dim)
-    start_uniform: Array  # (tasks, dim) bool: uniform in the box, or truncated normal
-    target_center: Array  # (tasks, literals, dim)
-    target_half: Array  # (tasks, literals, dim)
+    start_uniform: Array  # (tasks, dim) bool: uniform in a region, or truncated normal
+    start_ball: Array  # (tasks, dim) bool: the region is a ball in these variables
+    target: Region  # (tasks, literals)
     target_sign: Array  # (tasks, literals): +1 reach, −1 avoid
-    safe_center: Array  # (tasks, clauses, literals, dim); no clauses: always safe
-    safe_half: Array
+    safe: Region  # (tasks, clauses, literals); no clauses: always safe
     safe_sign: Array  # (tasks, clauses, literals); 0: padding
 
     @property
@@ -232,18 +239,32 @@ class ReachAvoid:
         return replace(
             self,
             names=tuple(self.names[i] for i in rows),
-            **{name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray)},  # type: ignore[arg-type]
+            **{name: value[rows] for name, value in values.items() if isinstance(value, np.ndarray | Region)},  # type: ignore[arg-type]
         )
 
     def shrunk(self, depth: float) -> ReachAvoid:
         """Return the same tasks with targets that are smaller by `depth` on every side."""
-        return replace(self, target_half=self.target_half - np.sign(self.target_sign)[..., None] * depth)
+        arrays, change = self.target.arrays(), np.sign(self.target_sign) * depth
+        round_ = arrays["radius"] > 0
+        cut = arrays["normal"].any(axis=-1)
+        return replace(
+            self,
+            target=Region(
+                arrays["center"] + np.where(cut, change, 0.0)[..., None] * arrays["normal"],
+                arrays["half_width"] - np.where(round_, 0.0, change)[..., None],
+                arrays["radius"] - np.where(round_, change, 0.0),
+                arrays["normal"],
+            ),
+        )
 
     def initial(self, uniforms: Array) -> Array:
         """Map uniforms (tasks, ..., dim) in [0, 1) to initial states."""
         shape = (self.tasks,) + (1,) * (uniforms.ndim - 2) + (-1,)
         box = 2.0 * uniforms - 1.0
         unit = np.where(self.start_uniform.reshape(shape), box, truncated_normal(uniforms))
+        for task in np.flatnonzero(self.start_ball.any(axis=-1)):
+            round_ = self.start_ball[task]
+            unit[task, ..., round_] = np.moveaxis(uniform_in_ball(uniforms[task][..., round_]), -1, 0)
         center, half = self.start_center.reshape(shape), self.start_half.reshape(shape)
         return self.allowed(np.asarray(center + half * unit, dtype=uniforms.dtype))
 
@@ -255,8 +276,28 @@ class ReachAvoid:
     def extent(self) -> tuple[Array, Array]:
         """Return the lowest and highest corner (tasks, dim) of where each edge starts and what it must reach."""
         reached = np.where(self.target_sign > 0, 1.0, np.nan)[..., None]
-        half = np.where(np.isinf(self.target_half), np.nan, self.target_half)
-        low, high = reached * (self.target_center - half), reached * (self.target_center + half)
+        arrays, half = self.target.arrays(), self.target.reach
+        # Of a half-space, the point of its plane counts, in the variables that it constrains.
+        half = np.where(np.isinf(half), np.where(arrays["normal"] != 0.0, 0.0, np.nan), half)
+        low, high = reached * (arrays["center"] - half), reached * (arrays["center"] + half)
         low = np.fmin(self.start_center - self.start_half, np.fmin.reduce(low, axis=1))
         high = np.fmax(self.start_center + self.start_half, np.fmax.reduce(high, axis=1))
         return low, high
+
+
+def uniform_in_ball(uniforms: Array) -> Array:
+    """Map uniforms (..., k) in [0, 1) to points that are uniform in the unit ball of k dimensions."""
+    from scipy.special import gammainc, ndtri
+
+    count = uniforms.shape[-1]
+    normal = ndtri(np.clip(uniforms.astype(np.float64), 1e-9, 1.0 - 1e-9))
+    squares = np.square(normal).sum(axis=-1, keepdims=True)
+    # Direction and length of normal vectors are independent, and the length's distribution function is uniform.
+    length = gammainc(count / 2.0, squares / 2.0) ** (1.0 / count)
+    return np.asarray(normal / np.sqrt(np.maximum(squares, 1e-300)) * length, dtype=uniforms.dtype)
+
+
+def _facts(region: Region) -> list[Any]:
+    """Return what a digest of tasks contains of a region."""
+    facts: list[Any] = [region.center, np.where(np.isinf(region.half_width), -1.0, region.half_width)]
+    return facts if region.is_boxes else [*facts, region.radius, region.normal]

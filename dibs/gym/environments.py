@@ -42,7 +42,7 @@ class SingleTask(NamedTuple):
     def scene(self) -> Scene:
         """Return what the renderer draws behind the agent."""
         start = self.task.edges if isinstance(self.task, EdgeTask) else self.grounded
-        boxes = self.grounded.boxes(self.grounded.indices[0])
+        boxes = self.grounded.regions_at(self.grounded.indices[0])
         shapes = task_shapes(self.edges, boxes, start.start_center[0], start.start_half[0])
         return Scene.of(self.grounded.environment, self.title, shapes)
 

@@ -23,7 +23,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dibs.envs import Array, Environment
 from dibs.errors import DibsError
-from dibs.spectrl import Box, Edge, cnf, conjuncts
+from dibs.spectrl import Edge, Region, cnf, conjuncts
 
 Frame = npt.NDArray[np.uint8]
 Role = Literal["start", "reach", "avoid", "stay"]
@@ -57,9 +57,11 @@ def region_roles(edges: Iterable[Edge]) -> dict[str, Role]:
     return roles | {name: "reach" if inside else "avoid" for name, inside in targets}
 
 
-def task_shapes(edges: Iterable[Edge], boxes: Mapping[str, Box], start_center: Array, start_half: Array) -> list[Shape]:
+def task_shapes(
+    edges: Iterable[Edge], boxes: Mapping[str, Region], start_center: Array, start_half: Array
+) -> list[Shape]:
     """Return the shapes of a task: where it starts, and the regions of its edges."""
-    regions = [Shape(n, role, boxes[n].center, boxes[n].half_width) for n, role in region_roles(edges).items()]
+    regions = [Shape(n, role, boxes[n].center, boxes[n].reach) for n, role in region_roles(edges).items()]
     return [Shape("start", "start", start_center, start_half), *regions]
 
 

@@ -107,7 +107,7 @@ def ways(tasks: Tasks, index: int) -> list[Trajectory]:
 
 def towers(family: Family, index: int) -> Backdrop:
     """Return the arm at the block it picks, and the tower or the box that the block goes to."""
-    boxes = family.boxes(index)
+    boxes = family.regions_at(index)
     pick, place = boxes["pick"], boxes["place"]
     joints = family.environment.skeleton(pick.center)
     assert joints is not None

@@ -50,7 +50,7 @@ class Fitted:
         """Yield one rollout (time, dim) at every index, and whether it satisfies the specification."""
         for task, found in recorded(*self._policies, 1, self.seed):
             for i, index in enumerate(task.indices):
-                boxes = task.grounded.boxes(index)
+                boxes = task.grounded.regions_at(index)
                 won = satisfied(task.grounded.spec, boxes, found.states[i], found.lengths[i])
                 yield index, found.states[i, 0, : found.lengths[i, 0]], bool(won[0])
 

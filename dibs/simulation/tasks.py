@@ -7,7 +7,7 @@ front, such as the candidates of a search, are free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dibs.envs import Array, Environment
 from dibs.families import ReachAvoid, RewardModel, Tasks
-from dibs.spectrl import Box, Monitor, MonitorState, Reach, dnf, where
+from dibs.spectrl import Monitor, MonitorState, Reach, Region, dnf, where
 from dibs.spectrl.stages import QUANTITATIVE, Stages, evaluate, stages_of
 from dibs.spectrl.syntax import Predicate
 
@@ -124,21 +124,60 @@ def _near(safety: Array, margin: float) -> Array:
 
 # --- signed distances ------------------------------------------------------------------------------------
 
-Columns = list[tuple[int, Array, Array]]
-"""(variable, center, half-width) of the variables of a box that are not free; arrays broadcast against the states."""
+
+class Columns(NamedTuple):
+    """Regions by variable; all arrays broadcast against the states without their last axis."""
+
+    box: list[tuple[int, Array, Array]]  # variable, center, half-width of those that are not free
+    radius: Array | None = None  # None: no ball among them
+    plane: tuple[tuple[int, Array], ...] = ()  # variable, normal; empty: no half-space among them
+    offset: Array | None = None
+
+    def map(self, change: Callable[[Array], Array]) -> Columns:
+        """Return the same regions with every array changed."""
+        return Columns(
+            [(d, change(center), change(half)) for d, center, half in self.box],
+            None if self.radius is None else change(self.radius),
+            tuple((d, change(normal)) for d, normal in self.plane),
+            None if self.offset is None else change(self.offset),
+        )
 
 
-def columns(center: Array, half: Array) -> Columns:
-    """Return centers and half-widths (n, dim) by variable."""
-    return [
+def columns(region: Region, dtype: Any) -> Columns:
+    """Return an array of regions by variable."""
+    arrays = region.arrays()
+    center, half = arrays["center"].astype(dtype), arrays["half_width"].astype(dtype)
+    box = [
         (d, np.ascontiguousarray(center[..., d]), np.ascontiguousarray(half[..., d]))
         for d in range(center.shape[-1])
         if np.isfinite(half[..., d]).any()
     ]
+    if region.is_boxes:
+        return Columns(box)
+    normal = arrays["normal"].astype(dtype)
+    cut = [d for d in range(normal.shape[-1]) if normal[..., d].any()]
+    return Columns(
+        box,
+        arrays["radius"].astype(dtype) if arrays["radius"].any() else None,
+        tuple((d, np.ascontiguousarray(normal[..., d])) for d in cut),
+        np.broadcast_to(region.offset, region.batch_shape).astype(dtype) if cut else None,
+    )
 
 
-def signed_distance(states: Array, box: Columns) -> Array:
-    """Return the Euclidean signed distance (...) of states (..., dim) to boxes, positive inside."""
+def signed_distance(states: Array, region: Columns) -> Array:
+    """Return the Euclidean signed distance (...) of states (..., dim) to regions, positive inside."""
+    inside = _box_distance(states, region.box)
+    if region.radius is not None:
+        inside = inside + region.radius
+    if region.offset is not None:
+        height = -region.offset
+        for d, normal in region.plane:
+            height = height + normal * states[..., d]
+        inside = np.minimum(inside, height)
+    return inside
+
+
+def _box_distance(states: Array, box: list[tuple[int, Array, Array]]) -> Array:
     deepest = squares = None
     # One variable at a time: on large batches three times faster than over the last axis.
     for d, center, half in box:
@@ -249,8 +288,7 @@ class EdgeTask:
         if key not in self._grounded:
             e = self.edges
             self._grounded[key] = [
-                (_sign(e.target_sign[:, j], 1), _boxes(e.target_center[:, j], e.target_half[:, j], dtype))
-                for j in range(e.target_sign.shape[1])
+                (_sign(e.target_sign[:, j], 1), _columns(e.target[:, j], dtype)) for j in range(e.target_sign.shape[1])
             ]
         found: list[tuple[Array | None, Columns]] = self._grounded[key]
         return found
@@ -261,7 +299,7 @@ class EdgeTask:
             e, clauses = self.edges, []
             for k in range(e.safe_sign.shape[1]):
                 literals = [
-                    (_sign(e.safe_sign[:, k, j], -1), _boxes(e.safe_center[:, k, j], e.safe_half[:, k, j], dtype))
+                    (_sign(e.safe_sign[:, k, j], -1), _columns(e.safe[:, k, j], dtype))
                     for j in range(e.safe_sign.shape[2])
                     if e.safe_sign[:, k, j].any()
                 ]
@@ -277,8 +315,9 @@ def _sign(signs: Array, usual: int) -> Array | None:
     return None if (signs == usual).all() else signs[:, None]
 
 
-def _boxes(center: Array, half: Array, dtype: Any) -> Columns:
-    return columns(center.astype(dtype)[:, None], half.astype(dtype)[:, None])
+def _columns(regions: Region, dtype: Any) -> Columns:
+    """Return regions (tasks,) such that they broadcast against (tasks, rollouts)."""
+    return columns(regions[:, None], dtype)
 
 
 # --- whole specifications --------------------------------------------------------------------------------
@@ -358,9 +397,9 @@ class SpecTask:
 
     @cached_property
     def _tracker(self) -> Layered | Monitored:
-        spec, boxes = self.grounded.spec, self.grounded.regions
+        spec, regions = self.grounded.spec, self.grounded.regions
         program = stages_of(spec)
-        used = {name: boxes[name] for name in program.regions}
+        used = {name: regions[name] for name in program.regions}
         return Layered(program, used, self.depth) if layered(program) else Monitored(self.grounded, used)
 
 
@@ -386,11 +425,11 @@ class Layered:
     step costs a few table look-ups for any number of stages. Constants are tables over (level, task).
     """
 
-    def __init__(self, program: Stages, boxes: Mapping[str, Box], depth: float) -> None:
-        self.depth, self.safe, self.boxes = depth, program.stages[0].safe, boxes
+    def __init__(self, program: Stages, regions: Mapping[str, Region], depth: float) -> None:
+        self.depth, self.safe, self.regions = depth, program.stages[0].safe, regions
         self.levels = program.depth
-        self.tasks = next(iter(boxes.values())).center.shape[0]
-        rest = _rest(program, boxes)
+        self.tasks = next(iter(regions.values())).center.shape[0]
+        rest = _rest(program, regions)
         choices: list[list[int]] = [[] for _ in range(self.levels)]
         for number, level in enumerate(program.levels):
             choices[level - 1].append(number)
@@ -402,12 +441,9 @@ class Layered:
         self._sized: dict[tuple[int, ...], tuple[Levels, dict[str, Columns]]] = {}
 
     def _tables(self, targets: list[Any]) -> Columns:
-        boxes = [self.boxes[target.region] for target in targets]
-        center, half = (
-            np.concatenate([getattr(box, name) for box in boxes]).astype(np.float32)
-            for name in ("center", "half_width")
-        )
-        return columns(center, half)
+        arrays = [self.regions[target.region].arrays() for target in targets]
+        joined = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+        return columns(Region(**joined), np.float32)
 
     def begin(self, states: Array) -> Progress:
         batch = states.shape[:-1]
@@ -415,10 +451,10 @@ class Layered:
         return self.advance(Progress(np.zeros(batch, dtype=np.intp), np.zeros(0), yes, yes, None), states)
 
     def advance(self, progress: Progress, states: Array) -> Progress:
-        tasks, boxes = self._ground(states.shape[:-1])
+        tasks, regions = self._ground(states.shape[:-1])
         alive, safe, safety = progress.alive, progress.safe, None
         if self.safe is not None:
-            safety = evaluate(self.safe, _Atoms(boxes, states), QUANTITATIVE)
+            safety = evaluate(self.safe, _Atoms(regions, states), QUANTITATIVE)
             inside = safety >= 0.0
             safe = safe & (inside | ~alive)
             alive = alive & inside
@@ -439,7 +475,7 @@ class Layered:
         """Signed distance to the nearest target at the keys (…), and the distance through it and all after it."""
         inside = distance = None
         for table, rest in zip(self.choices, self.rest, strict=True):
-            here = signed_distance(states, [(d, center.take(key), half.take(key)) for d, center, half in table])
+            here = signed_distance(states, table.map(lambda values: values.take(key)))
             way = rest.take(key)
             way -= np.minimum(here - np.float32(self.depth), 0.0)
             inside = here if inside is None else np.maximum(inside, here)
@@ -448,45 +484,39 @@ class Layered:
         return inside, distance
 
     def _ground(self, batch: tuple[int, ...]) -> tuple[Levels, dict[str, Columns]]:
-        """Number of the task and the safe context's boxes, for every episode: equal shapes are fastest in numpy."""
+        """Number of the task and the safe context's regions, for every episode: equal shapes are fastest in numpy."""
         if batch not in self._sized:
 
             def each(per_task: Array) -> Array:
                 return np.broadcast_to(per_task[:, None], batch).copy()
 
             names = {name for clause in dnf(self.safe) for name, _ in clause} if self.safe is not None else set()
-            tables = {
-                name: columns(
-                    self.boxes[name].center.astype(np.float32), self.boxes[name].half_width.astype(np.float32)
-                )
-                for name in names
-            }
-            boxes = {name: [(d, each(c), each(h)) for d, c, h in box] for name, box in tables.items()}
+            regions = {name: columns(self.regions[name], np.float32).map(each) for name in names}
             self._sized.clear()  # one shape at a time is in use
-            self._sized[batch] = (np.broadcast_to(np.arange(self.tasks)[:, None], batch).copy(), boxes)
+            self._sized[batch] = (np.broadcast_to(np.arange(self.tasks)[:, None], batch).copy(), regions)
         return self._sized[batch]
 
 
 class _Atoms(dict[str, Array]):
     """Signed distances to regions, computed when asked for."""
 
-    def __init__(self, boxes: dict[str, Columns], states: Array) -> None:
+    def __init__(self, regions: dict[str, Columns], states: Array) -> None:
         super().__init__()
-        self.boxes, self.states = boxes, states
+        self.regions, self.states = regions, states
 
     def __missing__(self, region: str) -> Array:
-        self[region] = signed_distance(self.states, self.boxes[region])
+        self[region] = signed_distance(self.states, self.regions[region])
         return self[region]
 
 
 class Monitored:
     """Follows any specification with `dibs.spectrl.Monitor`: slower, and `depth` is not honored."""
 
-    def __init__(self, grounded: Tasks, boxes: Mapping[str, Box]) -> None:
+    def __init__(self, grounded: Tasks, regions: Mapping[str, Region]) -> None:
         spec = grounded.spec
-        self.monitor = Monitor(spec, {n: Box(b.center[:, None], b.half_width[:, None]) for n, b in boxes.items()})
+        self.monitor = Monitor(spec, {name: region[:, None] for name, region in regions.items()})
         program = stages_of(spec)
-        rest = _rest(program, boxes)
+        rest = _rest(program, regions)
         at = [[r for r, entry in zip(rest, program.entries, strict=True) if entry == n] for n in range(program.depth)]
         zero = np.zeros_like(rest[0])
         # (levels + 1, tasks): nothing begins at levels that a short branch skips.
@@ -512,9 +542,9 @@ class Monitored:
         return Progress(stage, np.where(alive, distance, 0.0), alive, safe, None, memory)
 
 
-def _rest(program: Stages, boxes: Mapping[str, Box]) -> list[Array]:
+def _rest(program: Stages, regions: Mapping[str, Region]) -> list[Array]:
     """Distance (tasks,) from each stage's target through those that must come after it, on the shortest way."""
-    places = [_place(stage.target, boxes) for stage in program.stages]
+    places = [_place(stage.target, regions) for stage in program.stages]
     rest: list[Array] = [np.zeros(len(place)) for place in places]
     for before in reversed(range(len(places))):
         ways = [
@@ -527,8 +557,8 @@ def _rest(program: Stages, boxes: Mapping[str, Box]) -> list[Array]:
     return rest
 
 
-def _place(target: Predicate, boxes: Mapping[str, Box]) -> Array:
+def _place(target: Predicate, regions: Mapping[str, Region]) -> Array:
     """A point (tasks, dim) that stands for a target."""
     clause = dnf(target)[0]
     names = [name for name, inside in clause if inside] or [name for name, _ in clause]
-    return np.asarray(np.mean([boxes[name].center for name in names], axis=0))
+    return np.asarray(np.mean([regions[name].center for name in names], axis=0))

@@ -8,7 +8,7 @@
 from dibs.spectrl.graph import Edge, Graph, conjuncts, graph
 from dibs.spectrl.monitor import Monitor, MonitorState, where
 from dibs.spectrl.parser import SpectrlSyntaxError, parse, parse_predicate
-from dibs.spectrl.regions import Box
+from dibs.spectrl.regions import Region
 from dibs.spectrl.semantics import holds, predicate_robustness, robustness, satisfied
 from dibs.spectrl.syntax import (
     Achieve,
@@ -33,7 +33,6 @@ __all__ = [
     "Achieve",
     "And",
     "Avoid",
-    "Box",
     "Choice",
     "Edge",
     "Ensuring",
@@ -45,6 +44,7 @@ __all__ = [
     "Or",
     "Predicate",
     "Reach",
+    "Region",
     "Sequence",
     "Spec",
     "SpectrlSyntaxError",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dibs.errors import DibsError
-from dibs.spectrl.regions import Bools, Box, Floats
+from dibs.spectrl.regions import Bools, Floats, Region
 from dibs.spectrl.semantics import checked_states, chosen, joint_shape, refuse_nan
 from dibs.spectrl.stages import BOOLEAN, QUANTITATIVE, Scan, evaluate, stages_of
 from dibs.spectrl.syntax import Spec
@@ -34,7 +34,7 @@ class MonitorState:
 class Monitor:
     """Follows a batch of rollouts through the stages of a specification."""
 
-    def __init__(self, spec: Spec, regions: Mapping[str, Box]) -> None:
+    def __init__(self, spec: Spec, regions: Mapping[str, Region]) -> None:
         """Prepare to decide `spec`; regions may differ from rollout to rollout, as (*batch, dim)."""
         self.spec = spec
         self._program = stages_of(spec)

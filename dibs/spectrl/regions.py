@@ -1,13 +1,14 @@
-"""Regions of the state space: axis-aligned boxes with a Euclidean signed distance.
+"""Regions of the state space: boxes, balls and half-spaces with a Euclidean signed distance.
 
-A region gives the atomic predicates of SPECTRL their meaning: `reach(r)` holds in the states of the
-closed box, `avoid(r)` in all others, and the signed distance is what robustness is made of.
+A region gives the atomic predicates of SPECTRL their meaning: `reach(r)` holds in the states of the closed region,
+`avoid(r)` in all others, and the signed distance is what robustness is made of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,57 +20,101 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
-    """The closed box of states within `half_width` of `center` in every dimension.
+class Region:
+    """An array of regions, each a box, a ball or a half-space.
 
-    Both are arrays of shape (..., dim) that broadcast against states, so one `Box` can hold a different
-    region for each rollout of a batch; a scalar `half_width` is the same in every dimension. A
-    half-width of infinity leaves its dimension free.
+    All three are cases of one shape, so that arrays may mix them: the states within `radius` of a box, as far as they
+    lie on the inner side of a plane. A box has radius 0 and no plane. A ball is a box of half-width 0 with a radius.
+    A half-space is a box that is free in every dimension, with a plane through its center.
+
+    Arrays broadcast against states (..., dim), so a `Region` can hold a different region for each rollout of a batch.
     """
 
-    center: Floats
-    half_width: Floats
+    center: Floats  # (..., dim); of a half-space: a point of its plane
+    half_width: Floats  # (..., dim), or one number for all dimensions; infinite: free
+    radius: Floats | float = 0.0  # (...)
+    normal: Floats | None = None  # (..., dim), pointing inside; zero or None: no plane
     batch_shape: tuple[int, ...] = field(init=False, repr=False)
-    """The shape of the array of boxes held here, () for a single box."""
+    """Shape of the array of regions held here; () for a single one."""
+    offset: Floats = field(init=False, repr=False)  # (...): the plane is normal · x = offset
     _bounded: tuple[int, ...] = field(init=False, repr=False)
+    _plain: bool = field(init=False, repr=False)
+    """Whether all are boxes."""
 
     def __post_init__(self) -> None:
-        """Take private read-only copies and refuse what is not a box."""
+        """Take private read-only copies and refuse what is not a region."""
         center = _frozen_array("center", self.center)
-        half_width = _frozen_array("half_width", self.half_width)
         if center.ndim == 0 or center.shape[-1] == 0:
-            raise DibsError(f"box center: expected shape (..., dim), found {center.shape}.")
+            raise DibsError(f"region center: expected shape (..., dim), found {center.shape}.")
+        half_width, radius = _frozen_array("half_width", self.half_width), _frozen_array("radius", self.radius)
+        normal = _frozen_array("normal", np.zeros(center.shape[-1]) if self.normal is None else self.normal)
         if half_width.ndim == 0:
             half_width = np.broadcast_to(half_width, center.shape[-1:])
         try:
-            shape = np.broadcast_shapes(center.shape, half_width.shape)
-            mismatched = center.shape[-1] != half_width.shape[-1]
+            shape = np.broadcast_shapes(center.shape, half_width.shape, normal.shape, (*radius.shape, 1))
+            mismatched = center.shape[-1] != half_width.shape[-1] or center.shape[-1] != normal.shape[-1]
         except ValueError:
             mismatched = True
         if mismatched:
             raise DibsError(
-                f"box: center has shape {center.shape} and half_width {half_width.shape}; "
-                "expected the same dimension and shapes that broadcast."
+                f"region: center has shape {center.shape}, half_width {half_width.shape}, radius {radius.shape} and "
+                f"normal {normal.shape}; expected the same dimension and shapes that broadcast."
             )
-        if not np.isfinite(center).all():
-            raise DibsError(f"box center: expected finite numbers, found {center.tolist()}.")
-        if not (half_width > 0).all():
+        for name, values in (("center", center), ("normal", normal)):
+            if not np.isfinite(values).all():
+                raise DibsError(f"region {name}: expected finite numbers, found {values.tolist()}.")
+        if not (radius >= 0).all() or not (half_width >= 0).all() or not ((half_width + radius[..., None]) > 0).all():
+            found = f"{half_width.tolist()}" + (f" and radius {radius.tolist()}" if np.any(radius) else "")
             raise DibsError(
-                f"box half_width: expected numbers above 0 (inf leaves a dimension free), found {half_width.tolist()}."
+                f"region half_width: expected numbers above 0 (inf leaves a dimension free), found {found}."
             )
-        dims = range(center.shape[-1])
+        length = np.sqrt(np.square(normal).sum(axis=-1))
+        cut = length > 0
+        normal = _frozen_array("normal", normal / np.where(cut, length, 1.0)[..., None])
         object.__setattr__(self, "center", center)
         object.__setattr__(self, "half_width", half_width)
+        object.__setattr__(self, "radius", radius)
+        object.__setattr__(self, "normal", normal)
+        object.__setattr__(self, "offset", np.where(cut, (normal * center).sum(axis=-1), -np.inf))
         object.__setattr__(self, "batch_shape", shape[:-1])
+        dims = range(center.shape[-1])
         object.__setattr__(self, "_bounded", tuple(d for d in dims if np.isfinite(half_width[..., d]).any()))
+        object.__setattr__(self, "_plain", not cut.any() and not np.any(radius))
 
     @property
     def dim(self) -> int:
-        """Return the number of dimensions of a state."""
+        """Number of dimensions of a state."""
         return int(self.center.shape[-1])
 
+    @property
+    def is_boxes(self) -> bool:
+        """Whether all of them are boxes."""
+        return self._plain
+
+    @property
+    def reach(self) -> Floats:
+        """Distance (..., dim) from the center to the faces of the bounding box; infinite where there is none."""
+        return np.asarray(self.half_width + np.asarray(self.radius)[..., None])
+
+    def arrays(self) -> dict[str, Floats]:
+        """Return all arrays in full shape: center, half_width and normal (..., dim), radius (...)."""
+        shape = (*self.batch_shape, self.dim)
+        assert self.normal is not None
+        return {
+            "center": np.broadcast_to(self.center, shape),
+            "half_width": np.broadcast_to(self.half_width, shape),
+            "radius": np.broadcast_to(self.radius, shape[:-1]),
+            "normal": np.broadcast_to(self.normal, shape),
+        }
+
+    def __getitem__(self, rows: Any) -> Region:
+        """Return some of the regions of an array."""
+        return Region(**{name: value[rows] for name, value in self.arrays().items()})
+
     def contains(self, states: npt.ArrayLike) -> Bools:
-        """Return which states (..., dim) lie in the closed box."""
+        """Return which states (..., dim) lie in the closed region."""
+        if not self._plain:
+            return np.asarray(self.signed_distance(states) >= 0.0)
         states = self._checked(states)
         inside: Bools | None = None
         for offset, half_width in self._offsets(states):
@@ -82,6 +127,18 @@ class Box:
     def signed_distance(self, states: npt.ArrayLike) -> Floats:
         """Return the Euclidean distance to the boundary: positive inside, negative outside."""
         states = self._checked(states)
+        inside = self._box_distance(states)
+        if self._plain:
+            return inside
+        inside = inside + self.radius
+        assert self.normal is not None
+        height = np.zeros(inside.shape)
+        for d in np.flatnonzero((self.normal != 0).reshape(-1, self.dim).any(axis=0)):
+            normal = self.normal[..., d]
+            height = height + np.where(normal == 0, 0.0, normal * np.where(normal == 0, 0.0, states[..., d]))
+        return np.minimum(inside, height - self.offset)
+
+    def _box_distance(self, states: Floats) -> Floats:
         worst: Floats | None = None  # the largest excess over all dimensions, negative inside
         squares: Floats | None = None
         # A state may be infinite and so may its squared distance; both are legitimate answers here.
@@ -89,7 +146,7 @@ class Box:
             for offset, half_width in self._offsets(states):
                 excess = offset - half_width
                 free = np.isinf(half_width)
-                if free.any():  # free in this dimension for some boxes of the batch only
+                if free.any():  # free in this dimension for some regions of the batch only
                     excess = np.where(free, -np.inf, excess)
                 outside = np.square(np.maximum(excess, 0.0))
                 worst = excess if worst is None else np.maximum(worst, excess)
@@ -110,7 +167,8 @@ class Box:
         array = np.asarray(states, dtype=np.float64)
         if array.ndim == 0 or array.shape[-1] != self.dim:
             raise DibsError(
-                f"states have shape {array.shape}, but the box has {self.dim} dimensions; expected (..., {self.dim})."
+                f"states have shape {array.shape}, but the region has {self.dim} dimensions; "
+                f"expected (..., {self.dim})."
             )
         return array
 
@@ -119,8 +177,8 @@ def _frozen_array(name: str, values: npt.ArrayLike) -> Floats:
     try:
         array = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DibsError(f"box {name}: expected an array of numbers, found {values!r}.") from error
+        raise DibsError(f"region {name}: expected an array of numbers, found {values!r}.") from error
     if np.isnan(array).any():
-        raise DibsError(f"box {name}: expected numbers, found NaN in {array.tolist()}.")
+        raise DibsError(f"region {name}: expected numbers, found NaN in {array.tolist()}.")
     array.setflags(write=False)
     return array

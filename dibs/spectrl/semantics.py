@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dibs.errors import DibsError, unknown
-from dibs.spectrl.regions import Bools, Box, Floats
+from dibs.spectrl.regions import Bools, Floats, Region
 from dibs.spectrl.stages import BOOLEAN, QUANTITATIVE, Logic, Scan, Signal, evaluate, stages_of
 from dibs.spectrl.syntax import Predicate, Spec, regions_of
 
@@ -24,7 +24,7 @@ _BLOCK = 1 << 16
 
 def satisfied(
     spec: Spec,
-    regions: Mapping[str, Box],
+    regions: Mapping[str, Region],
     states: npt.ArrayLike,
     lengths: npt.ArrayLike | None = None,
 ) -> Bools:
@@ -39,7 +39,7 @@ def satisfied(
 
 def robustness(
     spec: Spec,
-    regions: Mapping[str, Box],
+    regions: Mapping[str, Region],
     states: npt.ArrayLike,
     lengths: npt.ArrayLike | None = None,
 ) -> Floats:
@@ -50,17 +50,17 @@ def robustness(
     return _value(spec, regions, states, lengths, QUANTITATIVE)
 
 
-def holds(predicate: Predicate, regions: Mapping[str, Box], states: npt.ArrayLike) -> Bools:
+def holds(predicate: Predicate, regions: Mapping[str, Region], states: npt.ArrayLike) -> Bools:
     """Return in which states (..., dim) the predicate holds."""
     return _predicate_value(predicate, regions, states, BOOLEAN)
 
 
-def predicate_robustness(predicate: Predicate, regions: Mapping[str, Box], states: npt.ArrayLike) -> Floats:
+def predicate_robustness(predicate: Predicate, regions: Mapping[str, Region], states: npt.ArrayLike) -> Floats:
     """Return the signed distance of each state (..., dim) to where `predicate` changes its value."""
     return _predicate_value(predicate, regions, states, QUANTITATIVE)
 
 
-def chosen(regions: Mapping[str, Box], names: Iterable[str]) -> dict[str, Box]:
+def chosen(regions: Mapping[str, Region], names: Iterable[str]) -> dict[str, Region]:
     """Return the regions of these names, or say which is missing."""
     boxes = {}
     for name in names:
@@ -70,7 +70,7 @@ def chosen(regions: Mapping[str, Box], names: Iterable[str]) -> dict[str, Box]:
     return boxes
 
 
-def checked_states(states: npt.ArrayLike, boxes: Mapping[str, Box], axes: str) -> npt.NDArray[np.floating[Any]]:
+def checked_states(states: npt.ArrayLike, boxes: Mapping[str, Region], axes: str) -> npt.NDArray[np.floating[Any]]:
     """Return `states` as floating-point numbers whose shape fits `axes` and the regions."""
     try:
         array = np.asarray(states)
@@ -107,7 +107,7 @@ def refuse_nan(states: npt.NDArray[Any], ends: npt.NDArray[np.intp] | None = Non
         )
 
 
-def joint_shape(states: npt.NDArray[Any], boxes: Mapping[str, Box]) -> tuple[int, ...]:
+def joint_shape(states: npt.NDArray[Any], boxes: Mapping[str, Region]) -> tuple[int, ...]:
     """Return the shape of a predicate's value: that of the states, joined with that of the regions."""
     shape = states.shape[:-1]
     for name, box in boxes.items():
@@ -123,7 +123,9 @@ def joint_shape(states: npt.NDArray[Any], boxes: Mapping[str, Box]) -> tuple[int
     return shape
 
 
-def _predicate_value(predicate: Predicate, regions: Mapping[str, Box], states: npt.ArrayLike, logic: Logic) -> Signal:
+def _predicate_value(
+    predicate: Predicate, regions: Mapping[str, Region], states: npt.ArrayLike, logic: Logic
+) -> Signal:
     boxes = chosen(regions, sorted(regions_of(predicate)))
     array = checked_states(states, boxes, "(..., dim)")
     refuse_nan(array)
@@ -134,7 +136,7 @@ def _predicate_value(predicate: Predicate, regions: Mapping[str, Box], states: n
 
 def _value(
     spec: Spec,
-    regions: Mapping[str, Box],
+    regions: Mapping[str, Region],
     states: npt.ArrayLike,
     lengths: npt.ArrayLike | None,
     logic: Logic,

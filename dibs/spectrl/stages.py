@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dibs.spectrl.regions import Box
+from dibs.spectrl.regions import Region
 from dibs.spectrl.syntax import (
     Achieve,
     And,
@@ -138,12 +138,12 @@ class Logic:
     dtype: npt.DTypeLike
     bottom: bool | float
     top: bool | float
-    atom: Callable[[Box, npt.NDArray[Any]], Signal]
+    atom: Callable[[Region, npt.NDArray[Any]], Signal]
     negate: Callable[[Signal], Signal]
 
 
-BOOLEAN = Logic(np.bool_, False, True, Box.contains, np.logical_not)
-QUANTITATIVE = Logic(np.float64, -np.inf, np.inf, Box.signed_distance, np.negative)
+BOOLEAN = Logic(np.bool_, False, True, Region.contains, np.logical_not)
+QUANTITATIVE = Logic(np.float64, -np.inf, np.inf, Region.signed_distance, np.negative)
 
 
 def evaluate(predicate: Predicate, atoms: Mapping[str, Signal], logic: Logic) -> Signal:

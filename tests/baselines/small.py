@@ -69,7 +69,11 @@ class Small:
     def rows(self, index: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """States of each edge at an index, and actions that lead to its target."""
         rng = np.random.default_rng(index)
-        found, at, boxes = {}, self.family.start.at(np.asarray(index)), self.family.boxes(index)
+        found, at, boxes = (
+            {},
+            self.family.start.at(np.asarray(index), self.family.environment.state_names),
+            self.family.regions_at(index),
+        )
         for edge in self.family.edges:
             target = boxes[edge.head].center
             along = rng.uniform(-0.1, 1.0, (ROWS, 1))

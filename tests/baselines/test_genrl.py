@@ -191,7 +191,7 @@ def test_its_model_is_a_template_that_solves_training_tasks(tiny: Family, model:
     task = SpecTask(tasks)
     recorded = record(genrl.METHOD.policy(model, tasks), task, evaluation_draws(task, 100, 0))
     for n, index in enumerate(tasks.indices):
-        good = satisfied(tasks.spec, tasks.boxes(index), recorded.states[n], recorded.lengths[n])
+        good = satisfied(tasks.spec, tasks.regions_at(index), recorded.states[n], recorded.lengths[n])
         assert good.mean() > 0.8, index
 
 

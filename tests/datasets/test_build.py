@@ -217,7 +217,9 @@ def test_imitating_the_rows_is_imitating_success(given, teacher):
     policy = NetworkPolicy(network, network.fold(teacher.actor[:1], scaling.center[:1], scaling.half[:1]))
     recorder = StateRecorder()
     outcome = rollout(task, policy, draw(task, 200, np.random.default_rng(0)), recorder=recorder)
-    verdict = satisfied(parse("achieve reach(a)"), given[0].boxes(2), recorder.states(axis=-2)[0], outcome.lengths[0])
+    verdict = satisfied(
+        parse("achieve reach(a)"), given[0].regions_at(2), recorder.states(axis=-2)[0], outcome.lengths[0]
+    )
     assert np.array_equal(verdict, outcome.success[0]) and verdict.mean() > 0.95
 
 

@@ -26,7 +26,7 @@ def tasks_of(name: str, indices: list[int]) -> Tasks:
 def visits(tasks: Tasks, index: int, role: str = "train", steps: int = 4) -> Trajectory:
     """States on straight lines from the start through the targets of the first path."""
     row = tasks.indices.index(index)
-    centers = [tasks.boxes(index)[edge.head].center for edge in tasks.graph.paths()[0]]
+    centers = [tasks.regions_at(index)[edge.head].center for edge in tasks.graph.paths()[0]]
     states = [tasks.start_center[row]]
     for center in centers:
         states += [states[-1] + (center - states[-1]) * t for t in np.linspace(0, 1, steps + 1)[1:]]

@@ -22,6 +22,7 @@ from dibs.drawing.tasks import draw_task, figure_task
 from dibs.envs import Array, Car2D, Environment, Reacher
 from dibs.errors import DibsError
 from dibs.families import Tasks, families, get_benchmark, get_family, load_family
+from dibs.spectrl import Region
 
 DRAWN = [name for name in families() if not name.endswith(("-9", "-10"))]  # towers differ in height only
 
@@ -250,8 +251,7 @@ class Cart(Environment):
 
 def test_any_environment_is_drawn_in_its_first_two_variables(tmp_path, quick):
     tasks = tasks_of("car2d-reach-obs-k2", [0, 10])
-    wide = {name: replace(box, center=np.tile(box.center, 2), half_width=np.tile(box.half_width, 2)) for name, box in
-            tasks.regions.items()}  # fmt: skip
+    wide = {n: Region(np.tile(box.center, 2), np.tile(box.half_width, 2)) for n, box in tasks.regions.items()}
     starts = {"start_center": np.tile(tasks.start_center, 2), "start_half": np.tile(tasks.start_half, 2)}
     mine = replace(tasks, environment=Cart(), regions=wide, **starts)
     assert boxes(panel(mine)) == boxes(panel(tasks))

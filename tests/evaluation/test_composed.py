@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ def rollouts(
 
 def satisfaction(family: Family, spec: Spec, recorded: Mapping[int, Recorded]) -> dict[int, int]:
     """Count the rollouts that satisfy the specification."""
-    return {i: int(satisfied(spec, family.boxes(i), r.states, r.lengths).sum()) for i, r in recorded.items()}
+    return {i: int(satisfied(spec, family.regions_at(i), r.states, r.lengths).sum()) for i, r in recorded.items()}
 
 
 def one_episode(policy: IndexPolicy, start, noise, monkeypatch) -> tuple[np.ndarray, bool]:
@@ -91,7 +91,7 @@ def test_against_single_episodes_in_the_gymnasium_environment(name, index, monke
     scaling, count = edge_scaling(family.tasks([0, family.last_index])), 25
     rng = np.random.default_rng(5)
     actors = 0.25 * NETWORK.initial(rng, (len(names),))
-    boxes, at = family.boxes(index), tasks.start_center[0]
+    boxes, at = family.regions_at(index), tasks.start_center[0]
     for edge in path:  # head for the next target, more or less
         target = boxes[edge.partition(">")[2]].center
         turn = np.arctan2(*(target - at)[::-1]) / np.pi
@@ -171,7 +171,7 @@ def straight(family) -> Recorded:
 def test_a_controller_that_arrives_through_the_wall_has_not_succeeded(walled):
     recorded = straight(walled)
     last = recorded.states[np.arange(3), recorded.lengths - 1]
-    assert walled.boxes(0)["b"].contains(last.astype(float)).all()  # the controller thinks it is done
+    assert walled.regions_at(0)["b"].contains(last.astype(float)).all()  # the controller thinks it is done
     assert satisfaction(walled, walled.spec, {0: recorded}) == {0: 0}
     assert satisfaction(walled, parse("achieve reach(a); achieve reach(b)"), {0: recorded}) == {0: 3}
 
@@ -286,9 +286,9 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
     asked: set[int] = set()
     plain = Moving.at
 
-    def watched(self: Moving, indices: np.ndarray) -> np.ndarray:
+    def watched(self: Moving, indices: np.ndarray, names: Sequence[str] = ()) -> np.ndarray:
         asked.update(np.ravel(indices).tolist())
-        return plain(self, indices)
+        return plain(self, indices, names)
 
     monkeypatch.setattr(Moving, "at", watched)
     files, split = pipeline.layout, family.split("gap2")

@@ -28,7 +28,7 @@ MOVING = [name for name in families() if name != "car2d-switch"]  # there, only 
 def rates(family: Family, index: int, states: Array, lengths: Array) -> dict[str, float]:
     """Share of rollouts that satisfy each benchmark of a family; all of them are prefixes of its own specification."""
     specs = {b: parse(family.benchmarks.get(b, family.specification)) for b in family.benchmark_ids}
-    return {b: float(satisfied(spec, family.boxes(index), states, lengths).mean()) for b, spec in specs.items()}
+    return {b: float(satisfied(spec, family.regions_at(index), states, lengths).mean()) for b, spec in specs.items()}
 
 
 def run(family: Family, index: int, path: Path, controls: list[Controller], count: int, rng) -> tuple[Array, Array]:
@@ -146,8 +146,8 @@ def test_rollouts_end_where_the_horizon_does():
     states, lengths = oracle_rollouts(family.tasks([0]), 0, 50)
     assert states.shape == (50, len(path) * family.horizon + 1, 2) and lengths.max() < states.shape[1]
     last = states[np.arange(50), lengths - 1].astype(float)
-    assert family.boxes(0)["g5"].contains(last).all()  # it ends where the last target is entered
-    assert not family.boxes(0)["g5"].contains(states[np.arange(50), lengths - 2].astype(float)).any()
+    assert family.regions_at(0)["g5"].contains(last).all()  # it ends where the last target is entered
+    assert not family.regions_at(0)["g5"].contains(states[np.arange(50), lengths - 2].astype(float)).any()
 
 
 def test_rollouts_repeat_and_depend_on_the_seed():

@@ -57,12 +57,12 @@ def test_it_acts_as_the_edges_network_on_scaled_states(policy, template):
 
 
 def test_it_goes_on_to_the_next_edge_where_a_target_is_entered(policy, template, tiny):
-    inside = tiny.boxes(3)["a"].center
+    inside = tiny.regions_at(3)["a"].center
     action = policy(inside)
     assert policy.stage == 1
     scaled = (inside.astype(np.float32) - template.scaling.center[1]) / template.scaling.half[1]
     np.testing.assert_allclose(action, template.network.forward(policy.actors[1], scaled[None])[0], atol=1e-5)
-    policy(tiny.boxes(3)["b"].center)
+    policy(tiny.regions_at(3)["b"].center)
     assert policy.stage == 1  # the last edge stays
     policy.reset()
     assert policy.stage == 0
@@ -180,7 +180,7 @@ def test_episodes_repeat_and_are_decided_by_the_semantics(policy, tiny):
     runs, again = (policy.episodes(4, seed=11) for _ in range(2))
     for (states, won), (other, _) in zip(runs, again, strict=True):
         assert np.array_equal(states, other)
-        assert won == bool(satisfied(tiny.spec, tiny.boxes(3), states[None].astype(float))[0])
+        assert won == bool(satisfied(tiny.spec, tiny.regions_at(3), states[None].astype(float))[0])
     assert not np.array_equal(runs[0][0][0], runs[1][0][0])
     assert np.array_equal(policy.episodes(1, seed=13)[0][0], runs[2][0])  # each has a seed of its own
 
@@ -199,5 +199,5 @@ def test_composed_and_stepped_policies_act_alike(policy, tiny):
             policy(state)
             stages.append(policy.stage)
         assert stages[0] == 0 and stages == sorted(stages)
-        inside = tiny.boxes(3)["a"].contains(states.astype(float))
+        inside = tiny.regions_at(3)["a"].contains(states.astype(float))
         assert stages.index(1) == inside.argmax() if inside.any() else max(stages) == 0

@@ -64,11 +64,20 @@ REFUSED: list[tuple[str, object, str]] = [
     # keys that are not there, or missing
     ("horizont", 20, r"horizont: unknown key"),
     ("start.sigma", 1.0, r"start\.sigma: unknown key"),
-    ("regions.a.radius", 1.0, r"regions\.a\.radius: unknown key"),
+    ("regions.a.radius", 1.0, r"regions\.a: expected one of half_width .*found half_width and radius"),
+    ("regions.a.diameter", 1.0, r"regions\.a\.diameter: unknown key"),
+    ("regions.a.rotate", {"degrees": 9, "plane": ["x", "q"]}, r"regions\.a\.rotate\.plane: unknown state variable 'q'"),
+    ("regions.a.rotate", {"degrees": 9, "plane": ["x", "x"]}, r"rotate\.plane: expected two different state variables"),
+    ("regions.a.rotate", {"degrees": 9, "about": [1]}, r"rotate\.about: expected 2 numbers \(x, y\), found 1"),
+    ("regions.a.rotate", {"degree": 9}, r"regions\.a\.rotate\.degree: unknown key 'degree'\. Did you mean 'degrees'"),
+    ("regions.a.dilate", {"factor": 0}, r"regions\.a\.dilate\.factor: .*greater than 0"),
+    ("regions.a.dilate", {"factor": 2, "about": [1, 2, 3]}, r"dilate\.about: expected 2 numbers \(x, y\), found 3"),
+    ("regions.a.scale", 1e-4, r"leaves nothing of a at index|regions\.a: vanishes at index"),
+    ("last_index", 100_000_000, r"last_index: .*less than or equal to 10000"),
     ("network.layers", 2, r"network\.layers: unknown key"),
     ("reward", {"bonus": 1.0}, r"reward\.bonus: unknown key"),
     ("horizon", None, r"horizon: Field required"),
-    ("regions.a.half_width", None, r"regions\.a\.half_width: expected 2 numbers \(x, y\), found 0"),
+    ("regions.a.half_width", None, r"regions\.a: expected one of half_width .*found none of them"),
     ("regions.a.center", None, r"regions\.a\.center: expected 2 numbers \(x, y\), found 0"),
     ("start.center", None, r"start\.center: expected 2 numbers \(x, y\), found 0"),
     # wrong lengths
@@ -166,10 +175,10 @@ def test_an_index_outside_the_family(index):
     with pytest.raises(DibsError, match=re.escape(f"index {index!r} of mine: expected a whole number in 0 … 10")):
         family.check_index(index)
     if index == 11:
-        family.boxes(index)  # looking beyond L is allowed where nothing is measured
+        family.regions_at(index)  # looking beyond L is allowed where nothing is measured
     else:
         with pytest.raises(DibsError, match=r"index .* of mine: expected a whole number in 0 …"):
-            family.boxes(index)
+            family.regions_at(index)
 
 
 def test_unknown_names_suggest_the_nearest():
@@ -331,20 +340,20 @@ def test_translation_scaling_and_drift_worked_out_by_hand():
         (2, [2.0, 1.0], [0.25, 0.5]),  # 2 − 2 · 1 + 4 · 0.25
         (4, [3.0, 2.0], [0.0625, 0.125]),  # 2 − 4 · 1 + 16 · 0.25
     ]:
-        box = region.box(index)
+        box = region.ground(index)
         assert (box.center.tolist(), box.half_width.tolist()) == (center, half)
 
 
 def test_a_free_variable_stays_free():
-    box = RegionModel(center=[None, 2.0], shift=[1.0, 1.0], half_width=1.0, scale=2.0).box(3)
+    box = RegionModel(center=[None, 2.0], shift=[1.0, 1.0], half_width=1.0, scale=2.0).ground(3)
     assert box.half_width.tolist() == [np.inf, 8.0]
     assert box.contains([[1e9, 5.0], [0.0, 14.0]]).tolist() == [True, False]
 
 
 def test_a_region_that_says_nothing_stands_still():
     region = RegionModel(center=[1.0, 2.0], half_width=0.5)
-    assert region.box(7).center.tolist() == [1.0, 2.0]
-    assert region.box(7).half_width.tolist() == [0.5, 0.5]
+    assert region.ground(7).center.tolist() == [1.0, 2.0]
+    assert region.ground(7).half_width.tolist() == [0.5, 0.5]
 
 
 numbers = st.floats(-50.0, 50.0)
@@ -355,9 +364,9 @@ vectors = st.lists(numbers, min_size=3, max_size=3)
 @example([0.0] * 3, [0.0] * 3, [0.0] * 3, 0.8, [2])  # squares are a case of their own in numpy
 def test_an_array_of_indices_grounds_each_of_them(center, shift, drift, scale, indices):
     region = RegionModel(center=center, shift=shift, drift=drift, half_width=[1.0, 2.0, 3.0], scale=scale)
-    many = region.box(np.array(indices))
+    many = region.ground(np.array(indices))
     for row, index in enumerate(indices):
-        one = region.box(index)
+        one = region.ground(index)
         np.testing.assert_array_equal(many.center[row], one.center)
         np.testing.assert_array_equal(many.half_width[row], one.half_width)
         expected = np.array(center) + index * np.array(shift) + index**2 * np.array(drift)
@@ -369,7 +378,7 @@ def test_every_family_changes_with_the_index(name):
     """Two neighboring tasks differ: in their regions or in where they start."""
     family = get_family(name)
     for index in range(family.last_index):
-        before, after = family.boxes(index), family.boxes(index + 1)
+        before, after = family.regions_at(index), family.regions_at(index + 1)
         moved = any(not np.array_equal(before[r].center, after[r].center) for r in before)
         starts = family.tasks([index, index + 1]).start_center
         assert moved or not np.array_equal(starts[0], starts[1])

@@ -18,7 +18,7 @@ from dibs.errors import DibsError
 from dibs.families import NetworkModel, RewardModel, Tasks, families, get_family, load_family
 from dibs.simulation import EdgeTask, signed_distance
 from dibs.simulation.tasks import columns
-from dibs.spectrl import Box, parse_predicate, predicate_robustness
+from dibs.spectrl import Region, parse_predicate, predicate_robustness
 
 
 def small() -> dict[str, Any]:
@@ -71,8 +71,8 @@ def test_they_are_the_numbers_of_the_family(tasks):
     assert tasks.regions["a"].center.tolist() == [[5.0, 5.0], [6.5, 5.0], [10.0, 5.0]]
     assert tasks.start_half.tolist() == [[0.3, 0.3]] * 3
     for index in tasks.indices:
-        for name, box in tasks.boxes(index).items():
-            expected = family.boxes(index)[name]
+        for name, box in tasks.regions_at(index).items():
+            expected = family.regions_at(index)[name]
             assert np.array_equal(box.center, expected.center) and np.array_equal(box.half_width, expected.half_width)
 
 
@@ -86,7 +86,7 @@ def test_some_of_the_indices(tasks):
     "ask",
     [
         lambda tasks: tasks.at([0, 5]),
-        lambda tasks: tasks.boxes(5),
+        lambda tasks: tasks.regions_at(5),
         lambda tasks: tasks.ground([(0, "start>a"), (5, "start>a")]),
         lambda tasks: tasks.reach_avoid([5]),
         lambda tasks: tasks.at([0, 3]).under("achieve reach(a)").at([10, 5]),
@@ -115,7 +115,7 @@ def test_pairs_are_grounded_in_the_order_given(tasks):
     pairs = [(10, "a>b"), (0, "start>a"), (10, "start>a"), (10, "a>b")]
     edges = tasks.ground(pairs)
     assert edges.names == tuple(f"{name}@{index}" for index, name in pairs)
-    assert edges.target_center[:, 0].tolist() == [[5.0, 10.0], [5.0, 5.0], [10.0, 5.0], [5.0, 10.0]]
+    assert edges.target.center[:, 0].tolist() == [[5.0, 10.0], [5.0, 5.0], [10.0, 5.0], [5.0, 10.0]]
     assert edges.start_center.tolist() == [[10.0, 5.0], [0.0, 0.0], [0.0, 0.0], [10.0, 5.0]]
     with pytest.raises(
         DibsError, match=r"unknown edge of mine 'start>b'\. Did you mean 'start>a'\? Known: a>b, start>a"
@@ -152,7 +152,7 @@ def moved(tasks: Tasks, region: str, part: str, row: int, by: float) -> Tasks:
     box = tasks.regions[region]
     arrays = {"center": box.center.copy(), "half_width": box.half_width.copy()}
     arrays[part][row, 1] += by
-    return replace(tasks, regions={**tasks.regions, region: Box(**arrays)})
+    return replace(tasks, regions={**tasks.regions, region: Region(**arrays)})
 
 
 CHANGES: dict[str, Callable[[Tasks], Tasks]] = {
@@ -234,7 +234,7 @@ def test_signed_distances_are_the_robustness_of_the_predicates(safe, target):
     states = np.random.default_rng(1).uniform(-2.0, 12.0, (5, len(indices), 40, 2))
     distance, safety = task.target_distance(states), task.safe_distance(states)
     for row, index in enumerate(indices):
-        boxes = family.boxes(index)
+        boxes = family.regions_at(index)
         np.testing.assert_allclose(distance[:, row], predicate_robustness(edge.target, boxes, states[:, row]))
         if safe is None:
             assert safety is None
@@ -258,7 +258,7 @@ def test_edges_with_and_without_safe_sets_share_a_batch():
     distance, safety = task.target_distance(states), task.safe_distance(states)
     assert safety is not None
     for row, (index, edge) in enumerate((i, e) for i in (0, 7) for e in family.edges):
-        boxes = family.boxes(index)
+        boxes = family.regions_at(index)
         np.testing.assert_allclose(distance[row], predicate_robustness(edge.target, boxes, states[row]))
         if edge.safe is None:
             assert np.isposinf(safety[row]).all()
@@ -270,7 +270,7 @@ def test_edges_with_and_without_safe_sets_share_a_batch():
 def test_edges_agree_with_their_boxes(name):
     family = get_family(name)
     index = family.last_index
-    boxes = family.boxes(index)
+    boxes = family.regions_at(index)
     edges = family.tasks([index]).reach_avoid()
     rng = np.random.default_rng(3)
     for row, edge in enumerate(family.edges):
@@ -285,11 +285,11 @@ def test_edges_agree_with_their_boxes(name):
     st.lists(st.tuples(st.floats(-50.0, 50.0), st.floats(0.1, 5.0)), min_size=2, max_size=4), st.integers(0, 2**32 - 1)
 )
 def test_a_box_and_its_distance_agree_for_random_boxes(sides, seed):
-    """The batched distance and `Box` are two programs for one formula."""
+    """The batched distance and `Region` are two programs for one formula."""
     center, half = (np.array(values) for values in zip(*sides, strict=True))
     states = center + np.random.default_rng(seed).normal(size=(30, len(sides))) * half * 1.5
-    found = signed_distance(states, columns(center, half))
-    np.testing.assert_allclose(found, Box(center, half).signed_distance(states), atol=1e-12)
+    found = signed_distance(states, columns(Region(center, half), states.dtype))
+    np.testing.assert_allclose(found, Region(center, half).signed_distance(states), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", families())
@@ -306,7 +306,7 @@ def test_edges_start_where_their_source_is(name):
             apart = np.abs(states[row] - tasks.start_center[at])
             assert (apart <= tasks.start_half[at] + 1e-12).all()
         else:
-            box = family.boxes(index)[edge.tail]
+            box = family.regions_at(index)[edge.tail]
             assert box.contains(states[row]).all()
             # all of the box is used, not just its middle
             spread = (states[row] - box.center) / box.half_width
@@ -333,8 +333,8 @@ def test_edges_are_index_major_and_can_be_taken():
     assert edges.names == ("start>a@0", "a>b@0", "start>a@5", "a>b@5")
     some = edges.take([3, 0])
     assert some.names == ("a>b@5", "start>a@0")
-    assert some.target_center[:, 0].tolist() == [[5.0, 10.0], [5.0, 5.0]]
-    assert edges.take([2]).target_center[0, 0].tolist() == [7.5, 5.0]  # 5 + 5 · 0.5
+    assert some.target.center[:, 0].tolist() == [[5.0, 10.0], [5.0, 5.0]]
+    assert edges.take([2]).target.center[0, 0].tolist() == [7.5, 5.0]  # 5 + 5 · 0.5
 
 
 def test_the_reward_is_the_distance_less_a_penalty_while_unsafe():
@@ -357,5 +357,5 @@ def test_smaller_targets():
     deep, plain = EdgeTask(edges.shrunk(0.3)), EdgeTask(edges, depth=0.3)
     inside, expected = deep.target_distance(states) >= 0.0, plain.target_distance(states) >= 0.3
     assert (inside >= expected).all() and inside.any()  # corners of a grown obstacle are round
-    box = Box(edges.target_center[0, 0], edges.target_half[0, 0] - 0.3)
+    box = Region(edges.target.center[0, 0], edges.target.half_width[0, 0] - 0.3)
     assert (box.contains(states[0]) >= inside[0]).all()

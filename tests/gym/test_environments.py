@@ -416,13 +416,13 @@ def test_safety_is_asked_after_the_first_state(drive: Any) -> None:
 
 def outside(family: Family, region: str, state: np.ndarray) -> float:
     """Euclidean distance to a box of index 0; 0 inside."""
-    box = family.boxes(0)[region]
+    box = family.regions_at(0)[region]
     return float(np.linalg.norm(np.maximum(np.abs(state - box.center) - box.half_width, 0.0)))
 
 
 def hazard(family: Family, obstacles: list[str], state: np.ndarray) -> float:
     """1 inside an obstacle; in the margin around it from 0.5 at its side to 0."""
-    boxes = [family.boxes(0)[name] for name in obstacles]
+    boxes = [family.regions_at(0)[name] for name in obstacles]
     if any((np.abs(state - box.center) < box.half_width).all() for box in boxes):
         return 1.0
     near = min(outside(family, name, state) for name in obstacles)
@@ -488,7 +488,7 @@ def test_a_violation_ends_and_never_pays(drive: Any) -> None:
 
 def to_go(benchmark: Benchmark, stages: list[list[str]], stage: int, state: np.ndarray) -> float:
     """Distance to the next target and on through the centers of the remaining ones, by trying all choices."""
-    boxes = benchmark.family.boxes(0)
+    boxes = benchmark.family.regions_at(0)
     ways = []
     for names in itertools.product(*stages[stage:]):
         centers = [boxes[name].center for name in names]
@@ -508,7 +508,7 @@ def to_go(benchmark: Benchmark, stages: list[list[str]], stage: int, state: np.n
 def test_rewards_of_a_specification(name: str, stages: list[list[str]], avoided: list[str], drive: Any) -> None:
     """Minus the distance to go, plus 1 per stage; a violation costs what standing still would, and the penalty."""
     benchmark = get_benchmark(name)
-    model, boxes = benchmark.family.reward, benchmark.family.boxes(0)
+    model, boxes = benchmark.family.reward, benchmark.family.regions_at(0)
     env = TaskEnv(benchmark=name)
     env.action_space.seed(0)
     violations = completed = near = 0
@@ -578,7 +578,7 @@ def test_the_answer_is_that_of_the_semantics(name: str, text: str | None, way: l
     assert not running.any() and 0.05 < verdicts.mean() < 0.95
     states, spec = np.stack(recorded, axis=1), envs.batch.task.grounded.spec
     for i in range(n):
-        assert verdicts[i] == satisfied(spec, family.boxes(0), states[i, : lengths[i]]), i
+        assert verdicts[i] == satisfied(spec, family.regions_at(0), states[i, : lengths[i]]), i
 
 
 # --- the vector environment's bookkeeping -----------------------------------------------------------------
@@ -751,4 +751,4 @@ def test_bad_options_and_order() -> None:
 
 def test_any_index_beyond_the_last() -> None:
     task = make_task(**CAR, index=100).task
-    assert isinstance(task, EdgeTask) and task.edges.target_center[0, 0].tolist() == [55.0, 8.0]
+    assert isinstance(task, EdgeTask) and task.edges.target.center[0, 0].tolist() == [55.0, 8.0]

@@ -22,7 +22,7 @@ def scene_of(name: str, edges: int | None = None) -> Scene:
     """The scene of a benchmark at index 0, or of its first edges."""
     benchmark = get_benchmark(name)
     tasks = benchmark.family.tasks([0], benchmark.specification)
-    shapes = task_shapes(tasks.edges[:edges], tasks.boxes(0), tasks.start_center[0], tasks.start_half[0])
+    shapes = task_shapes(tasks.edges[:edges], tasks.regions_at(0), tasks.start_center[0], tasks.start_half[0])
     return Scene.of(tasks.environment, name, shapes)
 
 
@@ -101,7 +101,7 @@ def test_regions_are_where_the_family_says() -> None:
     scene = scene_of("car2d-reach-obs-k1")
     (panel,) = scene.panels
     picture = np.asarray(panel.picture)
-    boxes = get_family("car2d-reach-obs").boxes(0)
+    boxes = get_family("car2d-reach-obs").regions_at(0)
     for name, color in (("g1", GREEN), ("o1", RED)):
         for side in (-1, 1):
             column, row = (round(c) for c in panel.at(boxes[name].center + side * boxes[name].half_width * [1.0, 0.5]))

@@ -48,8 +48,8 @@ def test_a_way_satisfies_the_specification():
     assert len(found) == 4
     for way in found:
         assert way.states[0].tolist() == [0.0, 0.0]
-        assert tasks.boxes(0)["goal2"].contains(way.states[-1:]).all()
-        assert satisfied(tasks.spec, tasks.boxes(0), way.states[None]).all()
+        assert tasks.regions_at(0)["goal2"].contains(way.states[-1:]).all()
+        assert satisfied(tasks.spec, tasks.regions_at(0), way.states[None]).all()
     assert len({way.states.tobytes() for way in found}) == 4
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dibs.envs import Array, Car2D, Environment
 from dibs.families import NetworkModel, RewardModel, Tasks, get_family, load_family
 from dibs.policies.scaling import Scaling, edge_scaling, joint_scaling, observed_bounds
-from dibs.spectrl import Box
+from dibs.spectrl import Region
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def test_networks_see_the_bounds_of_observations(tiny):
     edges = tasks.reach_avoid()
     rng = np.random.default_rng(0)
     uniforms = rng.random((edges.tasks, 500, 2))
-    targets = edges.target_center[:, :1] + edges.target_half[:, :1] * rng.uniform(-1, 1, (edges.tasks, 500, 2))
+    targets = edges.target.center[:, :1] + edges.target.half_width[:, :1] * rng.uniform(-1, 1, (edges.tasks, 500, 2))
     # Inputs lie in the unit box, or nearly, wherever an edge starts or ends. (The direction jumps at the origin.)
     for row in range(edges.tasks):
         seen = Polar().observe(np.concatenate([edges.initial(uniforms)[row], targets[row]]))
@@ -184,7 +184,7 @@ def test_states_of_any_dimension(dim):
         (0, 1),
         np.zeros((2, dim)),
         np.zeros((2, dim)),
-        {"g": Box(np.full((2, dim), 2.0), np.ones((2, dim)))},
+        {"g": Region(np.full((2, dim), 2.0), np.ones((2, dim)))},
         5,
         RewardModel(),
         NetworkModel(hidden=[2]),

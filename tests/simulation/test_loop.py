@@ -51,7 +51,7 @@ def single(
     tasks: Tasks, index: int, edge: Edge, theta: Array, start: Array, noise: Array, depth: float
 ) -> tuple[float, bool, int, Array]:
     """One rollout of Car2D on one edge, step by step; return its return, success, steps and states."""
-    boxes, rewards = tasks.boxes(index), tasks.reward
+    boxes, rewards = tasks.regions_at(index), tasks.reward
     target = boxes[edge.head]
     obstacles = [box for name, box in boxes.items() if name.startswith("o")]
     state, states, total, safe, arrived = start.copy(), [start.copy()], 0.0, True, False
@@ -320,7 +320,7 @@ def test_states_that_are_no_numbers_count_as_never_visited() -> None:
     found = record(nowhere, task, evaluation_draws(task, 5, 0))
     assert np.isfinite(found.states).all() and found.lengths.tolist() == [[1] * 5] * 2
     for i, index in enumerate(task.indices):
-        boxes = task.grounded.boxes(index)
+        boxes = task.grounded.regions_at(index)
         assert not satisfied(task.grounded.spec, boxes, found.states[i], found.lengths[i]).any()
 
 
@@ -340,7 +340,7 @@ def test_success_agrees_with_the_semantics_on_the_recorded_states(benchmark: str
     outcome = rollout(task, NetworkPolicy(NETWORK, theta), draws, recorder=recorder)
     states = recorder.states(axis=-2)  # (tasks, rollouts, time, dim)
     for i, index in enumerate(task.indices):
-        won = satisfied(task.grounded.spec, task.grounded.boxes(index), states[i], outcome.lengths[i])
+        won = satisfied(task.grounded.spec, task.grounded.regions_at(index), states[i], outcome.lengths[i])
         assert np.array_equal(won, outcome.success[i])
     assert 0.0 < outcome.success.mean() < 1.0
 
@@ -384,7 +384,7 @@ def follow_one(
     tasks: Tasks, index: int, path: Sequence[str], act: Callable[[str, Array], Array], start: Array, noise: Array
 ) -> Array:
     """One rollout along a path, step by step; return its states (time, dim)."""
-    boxes, state, states = tasks.boxes(index), start, [start]
+    boxes, state, states = tasks.regions_at(index), start, [start]
     for stage, name in enumerate(path):
         target = boxes[name.partition(">")[2]]
         arrived = stage == 0 and bool(target.contains(state[None])[0])
@@ -409,7 +409,7 @@ def test_composed_policies_are_loops_of_single_rollouts(benchmark: str) -> None:
     paths = [every[i % len(every)] for i in range(4)]
     actors = 0.2 * NETWORK.initial(rng, (4, len(tasks.edges)))
     for row, index in enumerate(indices):  # head for the next target, more or less
-        boxes, at = tasks.boxes(index), tasks.start_center[row]
+        boxes, at = tasks.regions_at(index), tasks.start_center[row]
         for name in paths[row]:
             target = boxes[name.partition(">")[2]].center
             turn = np.arctan2(*(target - at)[::-1]) / np.pi
@@ -418,7 +418,7 @@ def test_composed_policies_are_loops_of_single_rollouts(benchmark: str) -> None:
     policy = network_paths(NETWORK, scaling, tasks.edge_names, actors, paths)
     task = SpecTask(tasks)
     draws = evaluation_draws(task, rollouts, 4)
-    draws.starts[2, :5] = tasks.boxes(11)[paths[2][0].partition(">")[2]].center  # these have arrived at once
+    draws.starts[2, :5] = tasks.regions_at(11)[paths[2][0].partition(">")[2]].center  # these have arrived at once
     recorded = record(policy, task, draws)
     longest = 0
     for row, index in enumerate(indices):

@@ -17,7 +17,7 @@ from dibs.envs.car2d import Car2D
 from dibs.families import NetworkModel, RewardModel, Tasks, get_benchmark, get_family
 from dibs.simulation import EdgeTask, Progress, RewardKind, Rewards, SpecTask, draw, rollout, signed_distance
 from dibs.simulation.tasks import Layered, Monitored, columns, layered, step_reward
-from dibs.spectrl import And, Avoid, Box, Monitor, Not, Or, Predicate, Reach
+from dibs.spectrl import And, Avoid, Monitor, Not, Or, Predicate, Reach, Region
 from dibs.spectrl.stages import Stages, stages_of
 
 BENCHMARKS = (
@@ -70,7 +70,7 @@ def distance_to_box(state: Array, center: Array, half: Array) -> float:
     return -math.sqrt(sum(e * e for e in excess if e > 0.0))
 
 
-def value(predicate: Predicate, boxes: dict[str, Box], state: Array) -> float:
+def value(predicate: Predicate, boxes: dict[str, Region], state: Array) -> float:
     """The quantitative value of a predicate at one state, by its syntax tree."""
     match predicate:
         case Reach(region):
@@ -92,7 +92,7 @@ def random_tasks(rng: np.random.Generator, specification: str, indices: int = 3)
     for n, name in enumerate("abcd"):
         half = rng.uniform(0.3, 3.0, (indices, 2))
         half[:, 1] = np.inf if n % 2 else half[:, 1]
-        regions[name] = Box(rng.uniform(-5.0, 5.0, (indices, 2)), half)
+        regions[name] = Region(rng.uniform(-5.0, 5.0, (indices, 2)), half)
     return Tasks(
         name="random",
         environment=Car2D(),
@@ -116,7 +116,7 @@ def test_signed_distances_are_those_of_plain_python(seed: int, dim: int, free: i
     center, half = rng.uniform(-2.0, 2.0, (6, dim)), rng.uniform(0.1, 2.0, (6, dim))
     half[:, :free] = np.inf
     states = rng.uniform(-4.0, 4.0, (6, dim))
-    found = signed_distance(states, columns(center, half))
+    found = signed_distance(states, columns(Region(center, half), states.dtype))
     for n in range(6):
         assert found[n] == pytest.approx(distance_to_box(states[n], center[n], half[n]))
 
@@ -150,7 +150,7 @@ def test_edges_are_followed_as_in_plain_python(seed: int, specification: str, de
         before.append(progress)
     success = task.success(progress)
     for t, (index, edge) in enumerate(edges):
-        boxes = tasks.boxes(index)
+        boxes = tasks.regions_at(index)
         for c in range(2):
             for r in range(4):
                 alive = safe = True
@@ -198,7 +198,7 @@ def walks(task: SpecTask, rng: np.random.Generator, rollouts: int) -> Array:
 
 def monitor_of(task: SpecTask) -> Monitor:
     boxes = task.grounded.regions
-    return Monitor(task.grounded.spec, {n: Box(b.center[:, None], b.half_width[:, None]) for n, b in boxes.items()})
+    return Monitor(task.grounded.spec, {n: Region(b.center[:, None], b.half_width[:, None]) for n, b in boxes.items()})
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
@@ -281,7 +281,7 @@ def test_the_distance_to_go_is_the_shortest_way_through_the_targets(
         for (i, index), r in itertools.product(enumerate(task.indices), range(4)):
             expected = 0.0
             if progress.alive[i, r]:
-                boxes, level = task.grounded.boxes(index), int(progress.stage[i, r])
+                boxes, level = task.grounded.regions_at(index), int(progress.stage[i, r])
                 expected = min(
                     _way(program, boxes, s) - min(value(program.stages[s].target, boxes, states[i, r]) - depth, 0.0)
                     for s in _at_level(program, level + 1)
@@ -293,7 +293,7 @@ def _at_level(program: Stages, level: int) -> list[int]:
     return [n for n, own in enumerate(program.levels) if own == level]
 
 
-def _way(program: Stages, boxes: dict[str, Box], stage: int) -> float:
+def _way(program: Stages, boxes: dict[str, Region], stage: int) -> float:
     """From the center of a stage's target through one target of every level after it."""
 
     def center(number: int) -> Array:
@@ -405,7 +405,7 @@ def test_running_into_an_obstacle_does_not_pay(kind: RewardKind, penalty: float)
     rewards = Rewards(kind, 1.0, penalty)
     task = spec_task("car2d-reach-obs-k1", (0,), rewards)
     draws = draw(task, 50, np.random.default_rng(0))
-    block = task.grounded.boxes(0)["o1"].center
+    block = task.grounded.regions_at(0)["o1"].center
     into = Constant(1.0, float(np.arctan2(block[1], block[0]) / np.pi))
     crash, stand = rollout(task, into, draws), rollout(task, Constant(-1.0, 0.0), draws)
     assert crash.lengths.mean() < task.horizon / 2 and not crash.success.any()

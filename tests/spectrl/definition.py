@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dibs.spectrl import Box, Predicate, Spec, syntax
+from dibs.spectrl import Predicate, Region, Spec, syntax
 
 
-def inside(regions: Mapping[str, Box], state: Sequence[float]) -> dict[str, bool]:
+def inside(regions: Mapping[str, Region], state: Sequence[float]) -> dict[str, bool]:
     """Return which of the single boxes contain the state."""
     return {
         name: all(abs(x - c) <= h for x, c, h in zip(state, box.center.tolist(), box.half_width.tolist(), strict=True))

@@ -10,23 +10,23 @@ from dibs.spectrl import (
     Achieve,
     And,
     Avoid,
-    Box,
     Choice,
     Ensuring,
     Not,
     Or,
     Predicate,
     Reach,
+    Region,
     Sequence,
     Spec,
 )
 
 # a and b overlap; c and d leave a dimension free, so they cross each other, a and b.
 REGIONS = {
-    "a": Box((0.0, 0.0), (1.0, 1.0)),
-    "b": Box((1.0, 1.0), (1.0, 0.5)),
-    "c": Box((3.0, 0.0), (1.0, np.inf)),
-    "d": Box((0.0, 3.0), (np.inf, 1.0)),
+    "a": Region((0.0, 0.0), (1.0, 1.0)),
+    "b": Region((1.0, 1.0), (1.0, 0.5)),
+    "c": Region((3.0, 0.0), (1.0, np.inf)),
+    "d": Region((0.0, 3.0), (np.inf, 1.0)),
 }
 
 atoms: st.SearchStrategy[Predicate] = st.one_of(

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 
 from dibs.errors import DibsError
-from dibs.spectrl import Box, Monitor, parse, predicate_robustness, satisfied, where
+from dibs.spectrl import Monitor, Region, parse, predicate_robustness, satisfied, where
 
 from .strategies import REGIONS, examples, rollouts, seeds, specs
 
-HALVES = {"a": Box((1.0, 0.0), (0.5, np.inf)), "b": Box((0.0, 1.0), (np.inf, 0.5))}
+HALVES = {"a": Region((1.0, 0.0), (0.5, np.inf)), "b": Region((0.0, 1.0), (np.inf, 0.5))}
 A, B, BOTH, NEITHER = (1, 0), (0, 1), (1, 1), (0, 0)
 
 
@@ -92,7 +92,7 @@ def test_a_short_branch_counts_as_much_as_a_long_one():
 
 
 def test_progress_looks_ahead_not_at_branches_left_behind():
-    regions = {"g1": Box((0, 0), 1), "g2": Box((2, 0), 1), "goal": Box((9, 0), 1)}
+    regions = {"g1": Region((0, 0), 1), "g2": Region((2, 0), 1), "goal": Region((9, 0), 1)}
     monitor = Monitor(parse("(achieve reach(g1) or achieve reach(g2)); achieve reach(goal)"), regions)
     first, second = follow(monitor, [(-4.0, 0.0), (0.0, 0.0)])
     assert monitor.progress_robustness(first) == -3  # g1 is nearer than g2
@@ -132,7 +132,7 @@ def test_states_of_the_monitor_are_values():
 
 def test_regions_may_differ_between_rollouts():
     centers = np.array([[0.0, 0.0], [5.0, 5.0]])
-    monitor = Monitor(parse("achieve reach(a)"), {"a": Box(centers, 1.0)})
+    monitor = Monitor(parse("achieve reach(a)"), {"a": Region(centers, 1.0)})
     state = monitor.start(np.zeros((2, 2)))
     assert monitor.satisfied(state).tolist() == [True, False]
     assert monitor.satisfied(monitor.advance(state, np.full((2, 2), 5.0))).tolist() == [True, True]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dibs.errors import DibsError
 from dibs.spectrl import (
-    Box,
+    Region,
     holds,
     parse,
     parse_predicate,
@@ -70,7 +70,7 @@ TRICKY = [
     "((achieve reach(a) ensuring avoid(b)) or achieve reach(b)); achieve reach(a) ensuring reach(a)",
 ]
 CORNERS = {(i, j): (float(i), float(j)) for i in (0, 1) for j in (0, 1)}
-HALVES = {"a": Box((1.0, 0.0), (0.5, np.inf)), "b": Box((0.0, 1.0), (np.inf, 0.5))}
+HALVES = {"a": Region((1.0, 0.0), (0.5, np.inf)), "b": Region((0.0, 1.0), (np.inf, 0.5))}
 
 
 @pytest.mark.parametrize("text", TRICKY)
@@ -176,17 +176,17 @@ def test_regions_may_differ_between_rollouts_and_move_in_time():
     spec = parse("achieve reach(a) ensuring avoid(b)")
     states = rollouts(0, 6, 5)
     centers = np.arange(12.0).reshape(6, 1, 2) % 5
-    each = {"a": Box(centers, 1.0), "b": REGIONS["b"]}
+    each = {"a": Region(centers, 1.0), "b": REGIONS["b"]}
     expected = [
-        satisfied(spec, {"a": Box(c[0], 1.0), "b": REGIONS["b"]}, s).item()
+        satisfied(spec, {"a": Region(c[0], 1.0), "b": REGIONS["b"]}, s).item()
         for c, s in zip(centers, states, strict=True)
     ]
     assert satisfied(spec, each, states).tolist() == expected
     # Three regions for each of six rollouts.
-    grid = satisfied(spec, {"a": Box(centers[:3, None], 1.0), "b": REGIONS["b"]}, states)
+    grid = satisfied(spec, {"a": Region(centers[:3, None], 1.0), "b": REGIONS["b"]}, states)
     assert grid.shape == (3, 6) and grid[1, 1] == expected[1]
     # A region that follows the rollout is reached at once, and until the last valid state only.
-    follows = {"a": Box(states[0], 0.1), "b": Box((99.0, 99.0), 1.0)}
+    follows = {"a": Region(states[0], 0.1), "b": Region((99.0, 99.0), 1.0)}
     everywhere = parse("achieve reach(b) | avoid(b) ensuring reach(a)")
     assert satisfied(everywhere, follows, states[:1], [3]).all()
 
@@ -225,7 +225,7 @@ def test_a_nan_is_found():
 
 
 def test_an_unknown_region_is_named_with_the_nearest():
-    regions = {"goal_1": Box((0, 0), (1, 1)), "wall": Box((5, 5), (1, 1))}
+    regions = {"goal_1": Region((0, 0), (1, 1)), "wall": Region((5, 5), (1, 1))}
     with pytest.raises(DibsError, match=r"unknown region 'goal1'. Did you mean 'goal_1'\? Known: goal_1, wall"):
         satisfied(parse("achieve reach(goal1)"), regions, np.zeros((3, 2)))
     with pytest.raises(DibsError, match="unknown region 'wal'"):
@@ -233,19 +233,19 @@ def test_an_unknown_region_is_named_with_the_nearest():
 
 
 def test_regions_that_fit_no_rollout_are_named():
-    regions = {"a": Box(np.zeros((3, 1, 2)), 1.0)}
+    regions = {"a": Region(np.zeros((3, 1, 2)), 1.0)}
     with pytest.raises(DibsError, match=r"region 'a' is an array of boxes of shape \(3, 1\)"):
         satisfied(parse("achieve reach(a)"), regions, np.zeros((4, 5, 2)))
     with pytest.raises(DibsError, match="regions vary over 7 steps, but the rollouts have 1"):
-        satisfied(parse("achieve reach(a)"), {"a": Box(np.zeros((7, 2)), 1.0)}, np.zeros((4, 1, 2)))
+        satisfied(parse("achieve reach(a)"), {"a": Region(np.zeros((7, 2)), 1.0)}, np.zeros((4, 1, 2)))
 
 
 def test_a_thousand_rollouts_are_decided_in_milliseconds():
     """5-reach with 5 obstacles, 1000 rollouts of 100 steps: about 5 ms; the bound allows a busy machine."""
     goals = "; ".join(f"achieve reach(g{i})" for i in range(1, 6))
     spec = parse(f"({goals}) ensuring {' & '.join(f'avoid(o{i})' for i in range(1, 6))}")
-    regions = {f"g{i}": Box((5.0 * i, 8.0 * i), (1, 1)) for i in range(1, 6)}
-    regions |= {f"o{i}": Box((5.0 * i, 8.0 * i - 4), (1, 1)) for i in range(1, 6)}
+    regions = {f"g{i}": Region((5.0 * i, 8.0 * i), (1, 1)) for i in range(1, 6)}
+    regions |= {f"o{i}": Region((5.0 * i, 8.0 * i - 4), (1, 1)) for i in range(1, 6)}
     states = np.linspace((0, 0), (26, 42), 100) + np.random.default_rng(0).normal(0, 0.3, (1000, 100, 2))
     best = np.inf
     for _ in range(10):

@@ -233,7 +233,7 @@ def rates(family, template) -> np.ndarray:
     task = SpecTask(tasks)
     recorded = record(compose(template, tasks), task, evaluation_draws(task, ROLLOUTS, 0))
     return np.array(
-        [satisfied(tasks.spec, tasks.boxes(i), recorded.states[i], recorded.lengths[i]).mean() for i in range(9)]
+        [satisfied(tasks.spec, tasks.regions_at(i), recorded.states[i], recorded.lengths[i]).mean() for i in range(9)]
     )
 
 

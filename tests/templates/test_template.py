@@ -212,7 +212,7 @@ def test_a_composed_policy_satisfies_seen_and_unseen_indices(model, tiny):
     task = SpecTask(tasks)
     recorded = record(template_policy(model, tasks), task, evaluation_draws(task, 100, 0))
     for n, index in enumerate(tasks.indices):
-        good = satisfied(tasks.spec, tasks.boxes(index), recorded.states[n], recorded.lengths[n])
+        good = satisfied(tasks.spec, tasks.regions_at(index), recorded.states[n], recorded.lengths[n])
         assert good.mean() > 0.9, index
 
 
@@ -268,7 +268,7 @@ def test_unseen_tasks_do_not_change_the_model(training, tiny_description, tiny):
     """Training gets grounded tasks: a table whose unseen entries are nonsense gives the same bytes."""
 
     def table(name: str, spoilt: bool) -> dict[str, list]:
-        boxes = [tiny.regions[name].box(i) for i in range(5)]
+        boxes = [tiny.regions[name].ground(i) for i in range(5)]
         odd = {"center": [900.0, -900.0], "half_width": 0.5}
         entries = [{"center": box.center.tolist(), "half_width": box.half_width.tolist()} for box in boxes]
         return {"table": [odd if spoilt and i in (1, 3) else entry for i, entry in enumerate(entries)]}
