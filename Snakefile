@@ -3,6 +3,8 @@
 #   snakemake -n --quiet                        count the jobs
 #   snakemake --cores all figures               everything that the figures need
 #   snakemake --configfile config/demo.yaml …   a smaller study, merged over config.yaml
+#   snakemake ablations --cores all --configfile config/paper-ablations.yaml
+#   snakemake sweeps --cores all --configfile config/paper-sweeps.yaml
 
 import sys
 

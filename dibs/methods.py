@@ -22,7 +22,7 @@ import numpy as np
 from dibs import registry
 from dibs.errors import DibsError
 from dibs.families import Split, Tasks
-from dibs.files import read_json, read_tensors, write_tensors
+from dibs.files import read_json, read_metadata, read_tensors, write_tensors
 from dibs.paths import metrics
 from dibs.provenance import Origin, check_kind
 from dibs.simulation import Policy
@@ -55,7 +55,17 @@ class Training:
         names = self.tasks.edge_names if edges is None else edges
         if not self.teachers:
             raise DibsError("the budget is what the teachers used, but none are given: pass --teachers, or set `steps`")
-        return sum(teacher_steps(read_json(metrics(Path(file)))["metrics"], names) for file in self.teachers)
+        return sum(teacher_steps(read_teacher_metrics(file), names) for file in self.teachers)
+
+
+def read_teacher_metrics(weights: Path) -> dict[str, Any]:
+    """Read the metrics next to a teacher's weights; refuse those of another training run."""
+    file = metrics(weights)
+    found: dict[str, Any] = read_json(file)
+    if found.get("id") != read_metadata(weights)["id"]:
+        raise DibsError(f"{file}: was not written together with {weights}; make the teacher again")
+    measured: dict[str, Any] = found["metrics"]
+    return measured
 
 
 def teacher_steps(teacher: Mapping[str, Any], edges: Sequence[str]) -> int:

@@ -152,8 +152,6 @@ datasets: {size: 300, require: 0.0}
 templates: {max_steps: 200}
 baselines: {ars: {steps: 40000, restarts: 1, trial: 2}, bc: {max_steps: 200}}
 evaluation: {rollouts: 100, beyond: false}
-ablations: {}
-sweeps: {}
 """
 
 

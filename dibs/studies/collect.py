@@ -1,7 +1,7 @@
 """Evaluations as tidy frames: one row per evaluation, or one row per evaluated index.
 
 Every file is checked. A damaged file, a file of another kind, two files of the same evaluation, or evaluations with
-different thresholds are errors that name the file.
+different thresholds or descriptions of a family are errors that name the file.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ COLUMNS = (
     "straddling",  # tasks up to L whose interval contains δ: with more rollouts they might count differently
     "steps",  # environment steps of training; NaN if the evaluation does not record them
     *("rollouts", "delta", "file"),
+    *("tasks", "indices"),  # digest of the evaluated tasks, and their indices
 )
 """Columns of the frame with one row per evaluation."""
 ROLES = ("train", "unseen", "beyond")
@@ -98,7 +99,7 @@ def collect(files: Iterable[Path]) -> pd.DataFrame:
     """Return one row per evaluation: the metrics and what they were computed from, in an order of their own."""
     frame = pd.DataFrame([_run(file) for file in files], columns=list(COLUMNS)).astype({"steps": float})
     _check_unique(frame)
-    check_delta(frame)
+    check_comparable(frame)
     return _in_order(frame, ("benchmark", "method", "train_size", "split", "seed"))
 
 
@@ -112,6 +113,7 @@ def _run(file: Path) -> dict[str, Any]:
         **summarize(rows["role"].tolist(), rows["succeeds"].tolist()),
         **{"straddling": int(rows["straddles"][~beyond].sum()), "steps": meta.get("steps")},
         **{"rollouts": int(rows["rollouts"].max()), "file": str(file)},
+        **{"tasks": meta.get("tasks"), "indices": tuple(sorted(rows["index"]))},
     }
 
 
@@ -168,8 +170,8 @@ def _check_unique(frame: pd.DataFrame) -> None:
         )
 
 
-def check_delta(frame: pd.DataFrame) -> None:
-    """Reject evaluations with different thresholds."""
+def check_comparable(frame: pd.DataFrame) -> None:
+    """Reject evaluations with different thresholds, or of different descriptions of a benchmark."""
     different = frame.drop_duplicates("delta")
     if len(different) > 1:
         first, other = different.iloc[0], different.iloc[1]
@@ -177,3 +179,14 @@ def check_delta(frame: pd.DataFrame) -> None:
             f"{other['file']}: a task counts as solved above {other['delta']}, but above {first['delta']} in "
             f"{first['file']}; they cannot be compared: evaluate one of them again"
         )
+    # The digest of the tasks covers the evaluated indices, so it is the same for all evaluations at these indices.
+    for (benchmark, _), found in frame.groupby(["benchmark", "indices"], sort=False):
+        different = found.drop_duplicates("tasks")
+        if len(different) > 1:
+            first, other = different.iloc[0], different.iloc[1]
+            rerun = f"`dibs evaluate {benchmark} --method {{method}} --split {{split}} --seed {{seed}}`".format
+            raise DibsError(
+                f"{other['file']}: was made from another description of {benchmark} than {first['file']} (environment, "
+                "specification, regions, start, horizon, reward or network differ); train and evaluate the older one "
+                f"again: {rerun(**other)} or {rerun(**first)}"
+            )

@@ -17,7 +17,7 @@ from pydantic import Field
 from dibs.errors import DibsError
 from dibs.files import damaged, read_json
 from dibs.settings import STRICT, parse_settings
-from dibs.studies.collect import check_delta, collect
+from dibs.studies.collect import check_comparable, collect
 from dibs.studies.config import Rule
 from dibs.studies.formats import Row
 
@@ -150,7 +150,7 @@ def measure(study: StudyFile) -> Results:
     results = Results(every(collect, "evaluations"), every(edges, "teachers"), every(losses, "models"))
     if results.runs.empty:
         raise DibsError(f"study {study.name}: no evaluation of any variant exists yet; run the workflow first")
-    check_delta(results.runs)
+    check_comparable(results.runs)
     return results
 
 

@@ -163,6 +163,16 @@ def test_two_thresholds_do_not_mix(evaluation, tmp_path):
         collect([a, b])
 
 
+def test_two_descriptions_of_a_family_do_not_mix(evaluation, tmp_path):
+    a, b = evaluation(tmp_path / "a.parquet"), evaluation(tmp_path / "b.parquet", seed=8)
+    table, metadata = read_table(b)
+    assert len(collect([a, b])) == 2
+    write_table(b, table, metadata | {"tasks": "other"})
+    message = r"b\.parquet: was made from another description of mine-k2 than .*a\.parquet .*`dibs evaluate mine-k2"
+    with pytest.raises(DibsError, match=message):
+        collect([a, b])
+
+
 def test_no_other_file_is_taken_for_an_evaluation(tmp_path):
     path = tmp_path / "x.json"
     write_json(path, {})

@@ -31,13 +31,21 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 ROOT = Path(__file__).parents[2]
 FAMILY = "tests/workflow/family.yaml"
+ABLATIONS, SWEEPS = "config/paper-ablations.yaml", "config/paper-sweeps.yaml"
+BELOW = {
+    "config/study/ablations.yaml": ABLATIONS,
+    "config/study/ablations-drone.yaml": ABLATIONS,
+    "config/study/sweeps.yaml": SWEEPS,
+}
+"""What has to be between config.yaml and an overlay."""
 FILES = [
     "config.yaml",
     "config/demo.yaml",
     "config/laptop.yaml",
-    "config/paper-sweeps.yaml",
+    ABLATIONS,
+    SWEEPS,
     "tests/workflow/tiny.yaml",
-    *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "config/study").glob("*.yaml")) if p.name != "sweeps.yaml"),
+    *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "config/study").glob("*.yaml"))),
 ]
 SMALL: dict[str, Any] = {"benchmarks": ["car2d-reach-k1"], "methods": ["dibs"]}
 
@@ -499,7 +507,7 @@ def test_third_party_methods_and_algorithms() -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_configs_are_valid_and_name_their_schema(file: str) -> None:
-    assert load_config(*dict.fromkeys(["config.yaml", file]))
+    assert load_config(*dict.fromkeys(["config.yaml", *BELOW.get(file, "").split(), file]))
     text = (ROOT / file).read_text()
     named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
     assert ((ROOT / file).parent / named).resolve() == ROOT / "config/schema.json"
@@ -513,7 +521,14 @@ def test_an_overlay_of_sweeps_needs_the_config_below_it() -> None:
     for name in ("cross-index", "threshold", "degree"):
         assert f"sweeps.{name}.grid: is missing" in str(error.value)
         assert f"sweeps.{name}.rule: is missing" in str(error.value)
-    assert load_config("config.yaml", "config/paper-sweeps.yaml", "config/study/sweeps.yaml")
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if "ablations" not in f and "sweeps" not in f])
+def test_a_study_has_the_ablations_and_sweeps_that_it_lists(file: str) -> None:
+    """And none of the paper's, which are not in config.yaml below it."""
+    config, own = load_config(*dict.fromkeys(["config.yaml", file])), yaml.safe_load((ROOT / file).read_text())
+    assert set(config.ablations) == set(own.get("ablations", {})) == ({"tiny"} if "tiny" in file else set())
+    assert set(config.sweeps) == set(own.get("sweeps", {})) == ({"tiny"} if "tiny" in file else set())
 
 
 def test_the_schema_file_is_current() -> None:

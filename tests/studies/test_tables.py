@@ -32,6 +32,8 @@ def runs(*rows, **common) -> pd.DataFrame:
         "rollouts": 1000,
         "delta": 0.9,
         "file": "x",
+        "tasks": "",
+        "indices": "",
     }
     return frame.assign(**{**rest, **common})[list(COLUMNS)]
 

@@ -143,7 +143,7 @@ def test_nothing_is_trained_only_for_a_figure():
 
 def test_the_branched_template_is_shown_next_to_the_single_one():
     root = "results/ablations/branching/independent"
-    plan = Variants(load_config("config.yaml"))[root]
+    plan = Variants(load_config("config.yaml", "config/paper-ablations.yaml"))[root]
     assert "branching" in made(plan)
     assert plan.report_inputs("branching") == [
         f"{root}/models/{method}/car2d-switch/gap4/seed{seed}.safetensors"
@@ -324,6 +324,13 @@ def test_named_splits_are_planned(clone: Clone):
     assert clone.plan("teachers", *TINY, "--config", "splits={sparse: [0, 1, 4]}")["teacher"] == 4 + 2
     output = clone.run("-n", *TINY, "--config", "splits={sparse: [0, 1, 5]}", fails=True)
     assert "splits.sparse: fits no chosen family" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ablations", "sweeps"])
+def test_a_config_without_variants_says_where_the_papers_are(clone: Clone, kind: str):
+    output = clone.run("-n", kind, fails=True)
+    assert f"the config has no {kind}: pass one that has, such as --configfile config/paper-{kind}.yaml" in output
 
 
 @pytest.mark.slow

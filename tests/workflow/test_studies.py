@@ -28,7 +28,7 @@ def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def variants() -> Variants:
-    return Variants(load_config("config.yaml", "config/paper-sweeps.yaml"))
+    return Variants(load_config("config.yaml", "config/paper-ablations.yaml", "config/paper-sweeps.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,7 @@ def test_ablation_and_sweep_end_to_end(finished: Clone):
     # Index 0, 2 and 4 of gap 2 without a filter; one model each without a filter and of degree 2.
     made = {"dataset": 3, "model dibs": 2, "evaluation dibs": 2, "study_list": 1, "study": 1}
     assert finished.plan(*ABLATION, *TINY) == made
+    assert finished.plan("ablations", *TINY) == {**made, "ablations": 1}  # none of the paper's
     output = finished.run(*ABLATION, *SWEEP, *TINY)
     for file in (*ABLATION, *SWEEP):
         assert (finished.path / file).stat().st_size > 0, output[-2000:]

@@ -109,6 +109,10 @@ FORMATS = {"csv": "csv", "markdown": "md", "latex": "tex", "pdf": "pdf", "png": 
 
 def summaries(kind):
     """Tables and figures of all ablations or sweeps, and the figures of single variants that ablations ask for."""
+    if not PLANS.names[kind]:
+        raise WorkflowError(
+            f"the config has no {kind}: pass one that has, such as --configfile config/paper-{kind}.yaml"
+        )
     made = [f"{MAIN}/{kind}/{name}.{suffix}" for name in PLANS.names[kind] for suffix in FORMATS.values()]
     if kind == "ablations":
         for name, ablation in PLAN.config.ablations.items():
