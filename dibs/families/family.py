@@ -18,13 +18,14 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dibs import registry
 from dibs.envs import Environment
 from dibs.errors import DibsError, unknown
 from dibs.families.tasks import NetworkModel, RewardModel, Tasks
 from dibs.paths import BASE
+from dibs.seeding import stream
 from dibs.spectrl import Box, Edge, Graph, cnf, conjuncts, graph, parse, regions_of
 from dibs.spectrl.syntax import Spec
 
@@ -32,6 +33,8 @@ Numbers = list[float]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 GAP = re.compile(r"gap([1-9]\d*)")
+ADAPTERS = {"gymnasium": "dibs.gym.simulators:GymnasiumEnvironment"}
+"""Environments that a layer above this one provides."""
 
 
 class _Strict(BaseModel):
@@ -116,18 +119,14 @@ class StartModel(Moving):
 
     noise: float | Numbers = 0.0
     """Standard deviation, one number or one per state variable."""
+    wide: Numbers = []
+    """Half-widths of wider starts per state variable, for environments whose later edges start where the one before
+    arrived; empty: what random actions reach within the horizon."""
     table: list[StartEntry] = []
     """Center at index 0, 1, …, L, instead of center, shift and drift."""
 
     def entries(self) -> Sequence[StartEntry]:
         return self.table
-
-    @field_validator("center")
-    @classmethod
-    def _no_free_variable(cls, center: list[float | None]) -> list[float | None]:
-        if any(c is None for c in center):
-            raise ValueError("a start must fix every state variable; null is for regions")
-        return center
 
 
 class EnvironmentModel(BaseModel):
@@ -136,13 +135,28 @@ class EnvironmentModel(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _adapter(cls, data: Any) -> Any:
+        """A mapping with the key `gymnasium` describes a Gymnasium environment (`dibs.gym.simulators`)."""
+        return {"name": "gymnasium", **data} if isinstance(data, Mapping) and "gymnasium" in data else data
+
     @model_validator(mode="after")
     def _known(self) -> Self:
         try:
-            kind = registry.load("environments", self.name)
+            kind = self._kind()
         except DibsError as error:
             raise ValueError(str(error)) from None
         fields = {f.name for f in dataclasses.fields(kind)}
+        if self.name in ADAPTERS:
+            for key in self.model_extra or {}:
+                if key not in fields:
+                    raise ValueError(str(unknown("key of a Gymnasium environment", key, fields)))
+            try:
+                self.build()
+            except DibsError as error:
+                raise ValueError(str(error)) from None
+            return self
         for key, value in (self.model_extra or {}).items():
             if key not in fields:
                 raise ValueError(str(unknown(f"constant of {self.name}", key, fields)))
@@ -154,8 +168,12 @@ class EnvironmentModel(BaseModel):
 
     def build(self) -> Environment:
         """Return the environment."""
-        environment: Environment = registry.load("environments", self.name)(**(self.model_extra or {}))
+        environment: Environment = self._kind()(**(self.model_extra or {}))
         return environment
+
+    def _kind(self) -> Any:
+        path = ADAPTERS.get(self.name)
+        return registry.load("environments", self.name) if path is None else registry.resolve(path)
 
 
 @dataclass(frozen=True)
@@ -256,7 +274,7 @@ class Family(_Strict):
         for index in indices:
             self.check_index(index, beyond=True)
         at = np.array(indices, dtype=int)
-        start = self.start.at(at)
+        start, free = self._start(at)
         return Tasks(
             name=self.name,
             environment=self.environment,
@@ -268,7 +286,31 @@ class Family(_Strict):
             horizon=self.horizon,
             reward=self.reward,
             network=self.network,
+            start_wide=np.broadcast_to(self._wide, start.shape) if self.environment.derived else None,
+            start_reset=free,
         )
+
+    def _start(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return centers of the start (*indices.shape, dim), and which variables the environment's reset draws."""
+        start, environment = self.start.at(indices), self.environment
+        if not environment.derived:
+            return start, None
+        free = np.isnan(start) & [name not in environment.derived for name in environment.state_names]
+        usual = environment.reset(np.full(start.shape, 0.5)) if free.any() else 0.0
+        return environment.project(np.where(np.isnan(start), usual, start)), free if free.any() else None
+
+    @cached_property
+    def _wide(self) -> np.ndarray:
+        """Half-widths of wider starts: given, or the range of random actions from the start."""
+        if self.start.wide:
+            return np.array(self.start.wide)
+        environment, rng = self.environment, stream("wide starts")
+        center = self._start(np.asarray(0))[0]
+        states, half = np.tile(center, (32, 1)), np.zeros(center.shape)
+        for _ in range(self.horizon):
+            states = environment.step(states, rng.uniform(-1.0, 1.0, (32, environment.action_dim)), states * 0.0)
+            half = np.maximum(half, np.abs(states - center).max(axis=0))
+        return half
 
     def tasks_digest(self, indices: Sequence[int], specification: str = "") -> str:
         """Return the digest of the tasks of the given indices; it is computed once."""
@@ -339,6 +381,12 @@ class Family(_Strict):
 
     # --- validation ----------------------------------------------------------------------------------
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named_values(cls, data: Any) -> Any:
+        """Accept mappings from state variables to numbers wherever a list has one number per variable."""
+        return with_lists(data) if isinstance(data, Mapping) else data
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         problems = list(self._shape_problems())
@@ -366,6 +414,11 @@ class Family(_Strict):
             for place, center in centers.items():
                 if center and all(c is None for c in center):
                     yield f"regions.{name}.{place}center: at least one state variable must be fixed"
+        if not self.environment.derived and None in [c for e in self.start.entries() or [self.start] for c in e.center]:
+            yield "start.center: a start must fix every state variable; null is for regions"
+        wide = self.start.wide
+        if wide and (len(wide) != len(names) or min(wide) < 0):
+            yield f"start.wide: expected {len(names)} numbers ≥ 0 ({', '.join(names)}), found {wide}"
         noise = self.start.noise
         if any(n < 0 for n in (noise if isinstance(noise, list) else [noise])):
             yield f"start.noise: expected numbers ≥ 0, found {noise}"
@@ -421,7 +474,7 @@ class Family(_Strict):
 
     def _problems_at(self, index: int) -> Iterator[str]:
         boxes = self.boxes(index)
-        center = self.start.at(np.asarray(index))
+        center = self._start(np.asarray(index))[0]
         noise = _vector(self.start.noise, center)
         if self._impossible(center):
             yield f"start: its center {center.tolist()} is not a state of {self.environment.name} at index {index}"
@@ -449,8 +502,42 @@ class Family(_Strict):
                     yield f"start: overlaps {name}, which must be avoided, at index {index}"
 
     def _impossible(self, state: np.ndarray) -> bool:
-        moved = np.abs(self.environment.project(state) - state).max()
+        free = [name in self.environment.derived for name in self.environment.state_names]
+        moved = np.where(free, 0.0, np.abs(self.environment.project(state) - state)).max()
         return bool(moved > 1e-3 * max(float(np.abs(state).max()), 1e-9))
+
+
+def with_lists(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a description with lists instead of mappings such as `center: {tip_x: 0.1, tip_y: 0.2}`.
+
+    What a mapping leaves out is free in a region, as the environment's reset draws it in a start, and 0 in a shift.
+    """
+    missing = {"center": None, "half_width": 1.0}
+    moving = {"start": data.get("start"), **(data["regions"] if isinstance(data.get("regions"), Mapping) else {})}
+    items = [item for item in moving.values() if isinstance(item, Mapping)]
+    entries = [e for item in items for e in (item, *(item.get("table") or ())) if isinstance(e, Mapping)]
+    if not any(isinstance(value, Mapping) for entry in entries for value in entry.values()):
+        return data
+    try:
+        names = EnvironmentModel.model_validate(data.get("environment")).build().state_names
+    except (ValidationError, DibsError):
+        return data  # the environment's own problem is reported first
+
+    def listed(key: str, value: Any) -> Any:
+        if key == "table":
+            return [{k: listed(k, v) for k, v in entry.items()} for entry in value]
+        if not isinstance(value, Mapping):
+            return value
+        for name in value:
+            if name not in names:
+                raise ValueError(f"{key}: {unknown('state variable', name, names)}")
+        return [value.get(name, missing.get(key, 0.0)) for name in names]
+
+    def converted(item: Any) -> Any:
+        return {k: listed(k, v) for k, v in item.items()} if isinstance(item, Mapping) else item
+
+    regions = {name: converted(region) for name, region in data.get("regions", {}).items()}
+    return {**data, "start": converted(data.get("start")), "regions": regions}
 
 
 def load_family(source: str | Path | Mapping[str, Any]) -> Family:
