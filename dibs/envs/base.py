@@ -67,9 +67,9 @@ class Environment(ABC):
         return None
 
     @property
-    def drawn(self) -> tuple[int, ...]:
-        """State variables whose plane pictures show; three where the third is called z."""
-        return (0, 1, 2) if self.state_names[2:3] == ("z",) else (0, 1)
+    def drawn(self) -> tuple[int, int]:
+        """The two state variables whose plane pictures show."""
+        return (0, 1)
 
     def skeleton(self, states: Array) -> Array | None:
         """Return the joints (..., points, 2) of a body to draw, in the first two state variables; None: a point."""

@@ -296,8 +296,9 @@ class Family(_Strict):
         if not environment.derived:
             return start, None
         free = np.isnan(start) & [name not in environment.derived for name in environment.state_names]
-        usual = environment.reset(np.full(start.shape, 0.5)) if free.any() else 0.0
-        return environment.project(np.where(np.isnan(start), usual, start)), free if free.any() else None
+        usual = environment.reset(np.full(start.shape, 0.5)) if free.any() else None
+        known = np.where(np.isnan(start), 0.0 if usual is None else usual, start)
+        return environment.project(known), free if free.any() else None
 
     @cached_property
     def _wide(self) -> np.ndarray:
@@ -414,7 +415,7 @@ class Family(_Strict):
             for place, center in centers.items():
                 if center and all(c is None for c in center):
                     yield f"regions.{name}.{place}center: at least one state variable must be fixed"
-        if not self.environment.derived and None in [c for e in self.start.entries() or [self.start] for c in e.center]:
+        if not self.environment.derived and np.isnan(self.start.at(np.asarray(0))).any():
             yield "start.center: a start must fix every state variable; null is for regions"
         wide = self.start.wide
         if wide and (len(wide) != len(names) or min(wide) < 0):

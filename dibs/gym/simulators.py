@@ -1,12 +1,12 @@
 """Gymnasium environments as environments of this package.
 
 The state is [simulator variables | named quantities | observation] in float32. A step restores the simulator from its
-variables, moves it, and computes everything else from what was read back. Nothing hidden survives a step, so the process
-is Markov and deterministic; `GymnasiumEnvironment` checks this when it is built. Quantities and observation are derived
-from the simulator variables: `project` computes them again.
+variables, moves it, and computes everything else from what was read back. Nothing hidden survives a step, so the
+process is Markov and deterministic; `GymnasiumEnvironment` checks this when it is built. Quantities and observation are
+derived from the simulator variables: `project` computes them again.
 
 MuJoCo and Gymnasium's classic control can be saved and restored without further help. Other environments need an object
-with `read(env) -> vector`, `restore(env, vector)` and, if the environment has no `_get_obs()`, `observe(env) -> vector`.
+with `read(env)`, `restore(env, vector)` and, if the environment has no `_get_obs()`, `observe(env)`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ AXES = {"x": 0, "y": 1, "z": 2}
 class Simulator(Protocol):
     """Saves and restores one Gymnasium environment. All vectors are float64."""
 
-    names: Sequence[str]
-    bounds: tuple[Sequence[float], Sequence[float]]
+    env: Any
+    names: list[str]
+    bounds: tuple[list[float], list[float]]
 
     def read(self) -> Array:
         """Return the simulator variables."""
@@ -222,7 +223,7 @@ def _verify(simulator: MujocoSimulator) -> None:
             simulator.restore(state)
             simulator.step(action)
             after.append(simulator.read())
-        if not np.allclose(*after, rtol=1e-9, atol=1e-12):
+        if not np.allclose(after[0], after[1], rtol=1e-9, atol=1e-12):
             return
         state = after[0]
     simulator.direct = True
@@ -290,7 +291,7 @@ class GymnasiumEnvironment(Environment):
 
     @property
     def _env(self) -> Any:
-        return self._sim.env  # type: ignore[attr-defined]
+        return self._sim.env
 
     @cached_property
     def state_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -309,13 +310,13 @@ class GymnasiumEnvironment(Environment):
         return (0.0,) * len(self.state_names)
 
     @cached_property
-    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:  # type: ignore[override]
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         more = (np.inf,) * len(self.derived)
         low, high = self._sim.bounds
         return (*low, *(-x for x in more)), (*high, *more)
 
     @property
-    def drawn(self) -> tuple[int, ...]:
+    def drawn(self) -> tuple[int, int]:
         """The first two quantities; without them, the first two simulator variables."""
         first = len(self._variables) if len(self.quantities) >= 2 else 0
         return (first, first + 1)
@@ -396,7 +397,9 @@ class GymnasiumEnvironment(Environment):
                 raise unknown(f"simulator variable in {key}", value, self._variables)
             return None, self._variables.index(value), scale
         if kind not in ("body", "geom", "site"):
-            raise DibsError(f"{key}: {unknown('kind of quantity', kind, ['observation', 'state', 'body', 'geom', 'site'])}")
+            raise DibsError(
+                f"{key}: {unknown('kind of quantity', kind, ['observation', 'state', 'body', 'geom', 'site'])}"
+            )
         if not isinstance(self._sim, MujocoSimulator):
             raise DibsError(f"{key}: {self.gymnasium} is not a MuJoCo environment and has no {kind}")
         if axis not in AXES:

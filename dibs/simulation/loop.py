@@ -215,7 +215,9 @@ def _step_some(environment: Environment, states: Array, actions: Array, noise: A
     """Step only the episodes that go on; the others stay where they are."""
     moved = np.array(states)
     noise = np.broadcast_to(noise, states.shape)
-    moved[alive] = environment.step(states[alive], np.broadcast_to(actions, (*alive.shape, actions.shape[-1]))[alive], noise[alive])
+    moved[alive] = environment.step(
+        states[alive], np.broadcast_to(actions, (*alive.shape, actions.shape[-1]))[alive], noise[alive]
+    )
     return moved
 
 

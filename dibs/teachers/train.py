@@ -237,7 +237,9 @@ def _train_in_order(
     left = list(range(len(tasks.edges)))
     while left:
         waiting = {str(tasks.edges[e].target) for e in left}
-        group = [e for e in left if not tasks.from_arrivals(tasks.edges[e]) or str(tasks.edges[e].source) not in waiting]
+        group = [
+            e for e in left if not tasks.from_arrivals(tasks.edges[e]) or str(tasks.edges[e].source) not in waiting
+        ]
         group = group or left
         edges = replace(tasks.reach_avoid([index]).take(group), wide_share=settings.wide_share)
         rows = np.array(group)
