@@ -25,6 +25,7 @@ from dibs.teachers.base import Assignment, Learned, get_algorithm
 from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.confidence import ConfidenceHead, fit_heads, relabel
 
+WIDE_SHARE = 0.5  # of wider starts while training an edge that starts where its predecessor arrived
 SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
 
 
@@ -46,8 +47,6 @@ class TeacherSettings:
     """States kept in each buffer of each edge; at most 1,000 where environments are stepped one by one."""
     probes: Count = 400
     """Rollouts from randomized resets per edge, to show the head where the teacher fails."""
-    wide_share: Share = 0.5
-    """Share of wider starts while training an edge that starts where its predecessor's teacher arrived."""
     relabel: bool = True
     """Before the head's last fit, call a state high-quality if the converged teacher succeeds from it."""
     rollouts: Count = 1000
@@ -241,7 +240,7 @@ def _train_in_order(
             e for e in left if not tasks.from_arrivals(tasks.edges[e]) or str(tasks.edges[e].source) not in waiting
         ]
         group = group or left
-        edges = replace(tasks.reach_avoid([index]).take(group), wide_share=settings.wide_share)
+        edges = replace(tasks.reach_avoid([index]).take(group), wide_share=WIDE_SHARE)
         rows = np.array(group)
         part = replace(
             assignment,
