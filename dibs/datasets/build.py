@@ -112,7 +112,7 @@ class _Candidates:
         rates: Array,
         rng: np.random.Generator,
     ) -> None:
-        self.task = EdgeTask(teacher.starts(tasks).reach_avoid([teacher.index], [teacher.edges[edge]]))
+        self.task = EdgeTask(tasks.reach_avoid([teacher.index], [teacher.edges[edge]]))
         network, scaling = teacher.network, teacher.scaling
         self.policy = NetworkPolicy(
             network, network.fold(teacher.actor[edge], scaling.center[edge], scaling.half[edge])[None]

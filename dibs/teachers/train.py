@@ -44,7 +44,7 @@ class TeacherSettings:
     warm_start: bool = True
     """Start from the previous teacher's weights, instead of from scratch."""
     capacity: Count = 10_000
-    """States kept in each buffer of each edge; at most 1,000 where environments are stepped one by one."""
+    """States kept in each buffer of each edge."""
     probes: Count = 400
     """Rollouts from randomized resets per edge, to show the head where the teacher fails."""
     relabel: bool = True
@@ -217,6 +217,7 @@ def train_teacher(
 
 
 def _capacity(tasks: Tasks, settings: TeacherSettings) -> int:
+    """Return the size of buffers: smaller where every state that is labeled again costs a slow rollout."""
     return min(settings.capacity, 1000) if tasks.environment.by_row else settings.capacity
 
 

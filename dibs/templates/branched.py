@@ -45,7 +45,7 @@ def ways(tasks: Tasks, split: Split, teacher: Teacher) -> list[Array | None]:
 
     It is the satisfying rollout nearest to all others. A mean could run where none of them does.
     """
-    task = EdgeTask(teacher.starts(tasks).reach_avoid([teacher.index]))
+    task = EdgeTask(tasks.reach_avoid([teacher.index]))
     key = "0" if teacher.index == 0 else split.key  # the teacher of index 0 serves all splits
     rng = stream("routing modes", tasks.name, key, teacher.index, teacher.seed)
     folded = teacher.network.fold(teacher.actor, teacher.scaling.center, teacher.scaling.half)
