@@ -22,6 +22,8 @@ COMMANDS = ("families", "stages", "policies", "reports", "config")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors that the user can fix are one message."""
     args = parser().parse_args(argv)
+    if args.allow_code:
+        os.environ["DIBS_ALLOW_CODE"] = "1"
     try:
         status = args.run(args)
         sys.stdout.flush()  # a closed pipe raises here, not at exit
@@ -53,6 +55,11 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"dibs {__version__}")
     top.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    top.add_argument(
+        "--allow-code",
+        action="store_true",
+        help="allow families to name code that runs (environment.simulator; also with DIBS_ALLOW_CODE=1)",
+    )
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         importlib.import_module(f"dibs.commands.{module}").register(subparsers)

@@ -233,7 +233,8 @@ def make_dataset(
     origin.check(expect)
     loaded = load_teacher(teacher)
     environment = family.environment
-    blocks = build(teacher_tasks(family, index), split, loaded, load_replay(teacher, loaded.edges), settings)
+    tasks = loaded.starts(teacher_tasks(family, index))
+    blocks = build(tasks, split, loaded, load_replay(teacher, loaded.edges), settings)
     return save_dataset(output, loaded, environment.state_names, environment.action_names, blocks, origin)
 
 

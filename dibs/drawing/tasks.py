@@ -56,14 +56,14 @@ def figure_task(tasks: Tasks, trajectories: Sequence[Trajectory] = ()) -> Figure
             figure = _views_of_space(tasks, trajectories)
         else:
             figure, ax = one_panel(tasks)
-            draw_task(ax, tasks, trajectories)
+            draw_task(ax, tasks, trajectories, axes=tasks.environment.drawn)
         add_legend(figure, tasks, trajectories)
     return figure
 
 
 def one_panel(tasks: Tasks, width: float = 4.2) -> tuple[Figure, Axes]:
     """Return an empty figure whose shape fits the tasks."""
-    low, high = _limits(task_regions(tasks), ())
+    low, high = _limits(task_regions(tasks, tasks.environment.drawn), ())
     height = float(np.clip(width * (high - low)[1] / (high - low)[0], 0.4 * width, 1.3 * width))
     figure = Figure(figsize=(width, height + 0.9), layout="constrained")
     return figure, figure.add_subplot()

@@ -29,6 +29,10 @@ class Environment(ABC):
     action_names: ClassVar[tuple[str, ...]]
     version: ClassVar[int] = 1
     """Raised by hand when `step`, `observe` or `project` change: results of another version are then rejected."""
+    derived: ClassVar[tuple[str, ...]] = ()
+    """State variables that are functions of the others; `project` computes them. States cannot be drawn by them."""
+    by_row: ClassVar[bool] = False
+    """Whether `step` takes one state at a time, so that steps of episodes that are over should be saved."""
 
     @property
     @abstractmethod
@@ -57,6 +61,15 @@ class Environment(ABC):
         """Return the nearest states that exist: within the bounds by default."""
         low, high = (np.asarray(bound, dtype=states.dtype) for bound in self.bounds)
         return np.clip(states, low, high)
+
+    def reset(self, uniforms: Array) -> Array | None:
+        """Map uniforms (..., n) to states as the environment's own reset draws them; None: it has no reset."""
+        return None
+
+    @property
+    def drawn(self) -> tuple[int, int]:
+        """The two state variables whose plane pictures show."""
+        return (0, 1)
 
     def skeleton(self, states: Array) -> Array | None:
         """Return the joints (..., points, 2) of a body to draw, in the first two state variables; None: a point."""

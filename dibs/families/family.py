@@ -27,6 +27,7 @@ from dibs.errors import DibsError, unknown
 from dibs.families.tasks import NetworkModel, RewardModel, Tasks
 from dibs.files import atomic
 from dibs.paths import BASE
+from dibs.seeding import stream
 from dibs.spectrl import Edge, Graph, Region, cnf, conjuncts, graph, parse, regions_of
 from dibs.spectrl.syntax import Spec
 
@@ -35,6 +36,10 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 GAP = re.compile(r"gap([1-9]\d*)")
 MOST_INDICES = 10_000  # every index of a family is checked when it is loaded
+ADAPTERS = {"gymnasium": "dibs.gym.simulators:GymnasiumEnvironment"}
+"""Environments that a layer above this one provides."""
+LISTED = ("center", "shift", "drift", "noise", "wide", "half_width", "normal")
+"""Keys with one number per state variable, which may also be given as mappings from names."""
 
 
 class _Strict(BaseModel):
@@ -195,18 +200,14 @@ class StartModel(Moving):
 
     noise: float | Numbers = 0.0
     """Standard deviation, one number or one per state variable; a dilation stretches it, too."""
+    wide: Numbers = []
+    """Half-widths of wider starts per state variable, for environments whose later edges start where the one before
+    arrived; empty: what random actions reach within the horizon."""
     table: list[StartEntry] = []
     """Center at index 0, 1, …, L, instead of center, shift and drift."""
 
     def entries(self) -> Sequence[StartEntry]:
         return self.table
-
-    @field_validator("center")
-    @classmethod
-    def _no_free_variable(cls, center: list[float | None]) -> list[float | None]:
-        if any(c is None for c in center):
-            raise ValueError("a start must fix every state variable; null is for regions")
-        return center
 
 
 class EnvironmentModel(BaseModel):
@@ -215,13 +216,28 @@ class EnvironmentModel(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
+    @model_validator(mode="before")
+    @classmethod
+    def _adapter(cls, data: Any) -> Any:
+        """A mapping with the key `gymnasium` describes a Gymnasium environment (`dibs.gym.simulators`)."""
+        return {"name": "gymnasium", **data} if isinstance(data, Mapping) and "gymnasium" in data else data
+
     @model_validator(mode="after")
     def _known(self) -> Self:
         try:
-            kind = registry.load("environments", self.name)
+            kind = self._kind()
         except DibsError as error:
             raise ValueError(str(error)) from None
         fields = {f.name for f in dataclasses.fields(kind)}
+        if self.name in ADAPTERS:
+            for key in self.model_extra or {}:
+                if key not in fields:
+                    raise ValueError(str(unknown("key of a Gymnasium environment", key, fields)))
+            try:
+                self.build()
+            except DibsError as error:
+                raise ValueError(str(error)) from None
+            return self
         for key, value in (self.model_extra or {}).items():
             if key not in fields:
                 raise ValueError(str(unknown(f"constant of {self.name}", key, fields)))
@@ -233,8 +249,12 @@ class EnvironmentModel(BaseModel):
 
     def build(self) -> Environment:
         """Return the environment."""
-        environment: Environment = registry.load("environments", self.name)(**(self.model_extra or {}))
+        environment: Environment = self._kind()(**(self.model_extra or {}))
         return environment
+
+    def _kind(self) -> Any:
+        path = ADAPTERS.get(self.name)
+        return registry.load("environments", self.name) if path is None else registry.resolve(path)
 
 
 @dataclass(frozen=True)
@@ -335,7 +355,7 @@ class Family(_Strict):
         for index in indices:
             self.check_index(index, beyond=True)
         at, names = np.array(indices, dtype=int), self.environment.state_names
-        start = self.start.at(at, names)
+        start, free = self._start(at)
         return Tasks(
             name=self.name,
             environment=self.environment,
@@ -347,7 +367,33 @@ class Family(_Strict):
             horizon=self.horizon,
             reward=self.reward,
             network=self.network,
+            start_wide=np.broadcast_to(self._wide, start.shape) if self.environment.derived else None,
+            start_reset=free,
         )
+
+    def _start(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return centers of the start (*indices.shape, dim), and which variables the environment's reset draws."""
+        environment = self.environment
+        start = self.start.at(indices, environment.state_names)
+        if not environment.derived:
+            return start, None
+        free = np.isnan(start) & [name not in environment.derived for name in environment.state_names]
+        usual = environment.reset(np.full(start.shape, 0.5)) if free.any() else None
+        known = np.where(np.isnan(start), 0.0 if usual is None else usual, start)
+        return environment.project(known), free if free.any() else None
+
+    @cached_property
+    def _wide(self) -> np.ndarray:
+        """Half-widths of wider starts: given, or the range of random actions from the start."""
+        if self.start.wide:
+            return np.array(self.start.wide)
+        environment, rng = self.environment, stream("wide starts")
+        center = self._start(np.asarray(0))[0]
+        states, half = np.tile(center, (32, 1)), np.zeros(center.shape)
+        for _ in range(self.horizon):
+            states = environment.step(states, rng.uniform(-1.0, 1.0, (32, environment.action_dim)), states * 0.0)
+            half = np.maximum(half, np.abs(states - center).max(axis=0))
+        return half
 
     def tasks_digest(self, indices: Sequence[int], specification: str = "") -> str:
         """Return the digest of the tasks of the given indices; it is computed once."""
@@ -428,6 +474,12 @@ class Family(_Strict):
 
     # --- validation ----------------------------------------------------------------------------------
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named_values(cls, data: Any) -> Any:
+        """Accept mappings from state variables to numbers wherever a list has one number per variable."""
+        return with_lists(data) if isinstance(data, Mapping) else data
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         problems = list(self._shape_problems())
@@ -470,6 +522,11 @@ class Family(_Strict):
                     for variable, c, n in zip(names, extent.center, extent.normal, strict=True):
                         if c is None and n != 0.0:
                             yield f"regions.{name}.{place}normal: expected 0 for {variable}, which center leaves free"
+        if not self.environment.derived and None in self.start.center:  # tables of starts have no null
+            yield "start.center: a start must fix every state variable; null is for regions"
+        wide = self.start.wide
+        if wide and (len(wide) != len(names) or min(wide) < 0):
+            yield f"start.wide: expected {len(names)} numbers ≥ 0 ({', '.join(names)}), found {wide}"
         noise = self.start.noise
         if any(n < 0 for n in (noise if isinstance(noise, list) else [noise])):
             yield f"start.noise: expected numbers ≥ 0, found {noise}"
@@ -588,9 +645,43 @@ class Family(_Strict):
         )
 
     def _impossible(self, states: np.ndarray) -> np.ndarray:
-        """Which of the states (n, dim) the environment does not have."""
-        moved = np.abs(self.environment.project(states) - states).max(axis=-1)
+        """Which of the states (n, dim) the environment does not have; derived variables follow from the others."""
+        derived = [name in self.environment.derived for name in self.environment.state_names]
+        moved = np.where(derived, 0.0, np.abs(self.environment.project(states) - states)).max(axis=-1)
         return np.asarray(moved > 1e-3 * np.maximum(np.abs(states).max(axis=-1), 1e-9))
+
+
+def with_lists(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a description with lists instead of mappings such as `center: {tip_x: 0.1, tip_y: 0.2}`.
+
+    What a mapping leaves out is free in a region, as the environment's reset draws it in a start, and 0 in a shift.
+    """
+    missing = {"center": None, "half_width": 1.0}
+    moving = {"start": data.get("start"), **(data["regions"] if isinstance(data.get("regions"), Mapping) else {})}
+    items = [item for item in moving.values() if isinstance(item, Mapping)]
+    entries = [e for item in items for e in (item, *(item.get("table") or ())) if isinstance(e, Mapping)]
+    if not any(isinstance(entry.get(key), Mapping) for entry in entries for key in LISTED):
+        return data
+    try:
+        names = EnvironmentModel.model_validate(data.get("environment")).build().state_names
+    except (ValidationError, DibsError):
+        return data  # the environment's own problem is reported first
+
+    def listed(key: str, value: Any) -> Any:
+        if key == "table":
+            return [{k: listed(k, v) for k, v in entry.items()} for entry in value]
+        if not isinstance(value, Mapping) or key not in LISTED:
+            return value
+        for name in value:
+            if name not in names:
+                raise ValueError(f"{key}: {unknown('state variable', name, names)}")
+        return [value.get(name, missing.get(key, 0.0)) for name in names]
+
+    def converted(item: Any) -> Any:
+        return {k: listed(k, v) for k, v in item.items()} if isinstance(item, Mapping) else item
+
+    regions = {name: converted(region) for name, region in data.get("regions", {}).items()}
+    return {**data, "start": converted(data.get("start")), "regions": regions}
 
 
 def load_family(source: str | Path | Mapping[str, Any]) -> Family:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from dibs.spectrl.syntax import Spec
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 AtLeastZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+POOL = 256  # states kept of those in which an edge's predecessor arrived
 
 
 class NetworkModel(BaseModel):
@@ -66,6 +67,10 @@ class Tasks:
     """Steps per edge."""
     reward: RewardModel
     network: NetworkModel
+    start_wide: Array | None = None  # (indices, dim): half-widths of wider starts; only with derived variables
+    start_reset: Array | None = None  # (indices, dim) bool: variables that the environment's own reset draws
+    arrivals: Mapping[tuple[int, str], Array] = field(default_factory=dict)
+    """States (n, dim) in which teachers of the edges before have arrived, by index and edge."""
 
     @cached_property
     def spec(self) -> Spec:
@@ -87,6 +92,7 @@ class Tasks:
     def digest(self) -> str:
         """Digest of everything that training on these tasks can depend on."""
         constants = dataclasses.asdict(self.environment)  # type: ignore[call-overload]
+        more = {"wide": self.start_wide, "reset": self.start_reset}
         return digest(
             {
                 "environment": [self.environment.name, self.environment.version, constants],
@@ -98,6 +104,7 @@ class Tasks:
                 "reward": self.reward.model_dump(),
                 "network": self.network.model_dump(),
             }
+            | {name: value for name, value in more.items() if value is not None}
         )
 
     def at(self, indices: Sequence[int]) -> Tasks:
@@ -109,7 +116,19 @@ class Tasks:
             start_center=self.start_center[rows],
             start_half=self.start_half[rows],
             regions={name: region[rows] for name, region in self.regions.items()},
+            start_wide=None if self.start_wide is None else self.start_wide[rows],
+            start_reset=None if self.start_reset is None else self.start_reset[rows],
         )
+
+    def arriving(self, arrivals: Mapping[tuple[int, str], Array]) -> Tasks:
+        """Return the same tasks whose edges start from the given states, where an edge has any."""
+        return replace(self, arrivals={**self.arrivals, **arrivals})
+
+    def from_arrivals(self, edge: Edge) -> bool:
+        """Whether an edge's source constrains derived variables, so that states cannot be drawn in it."""
+        derived = [name in self.environment.derived for name in self.environment.state_names]
+        sources = [name for name, inside in conjuncts(edge.source) if inside] if edge.source is not None else []
+        return any(np.isfinite(self.regions[name].half_width[..., derived]).any() for name in sources)
 
     def under(self, specification: str) -> Tasks:
         """Return the same tasks under another specification over the same regions."""
@@ -144,12 +163,32 @@ class Tasks:
             target_sign=target_sign[:, 0],
             safe=safe,
             safe_sign=safe_sign,
+            start_wide=None if self.start_wide is None else self.start_wide[rows],
+            start_reset=None if self.start_reset is None else self.start_reset[rows],
+            pool=self._pool(pairs, chosen),
         )
+
+    def _pool(self, pairs: Sequence[tuple[int, str]], edges: Sequence[Edge]) -> Array | None:
+        """Return known starts (tasks, POOL, dim); NaN: none is known, empty axis: not needed."""
+        if not self.environment.derived or not any(self.from_arrivals(edge) for edge in edges):
+            return None
+        pool = np.full((len(pairs), POOL, len(self.environment.state_names)), np.nan, dtype=np.float32)
+        for row, ((index, name), edge) in enumerate(zip(pairs, edges, strict=True)):
+            known = self.arrivals.get((index, name), ())
+            if not self.from_arrivals(edge):
+                pool[row] = np.inf
+            elif len(known):
+                pool[row] = np.resize(known, pool[row].shape)
+        return pool
 
     def reach_avoid(self, indices: Sequence[int] | None = None, edges: Sequence[str] | None = None) -> ReachAvoid:
         """Return all given edges (all by default) at all given indices (all by default), index by index."""
         names = self.edge_names if edges is None else edges
         return self.ground([(i, name) for i in (self.indices if indices is None else indices) for name in names])
+
+    @cached_property
+    def _derived(self) -> np.ndarray:
+        return np.array([name in self.environment.derived for name in self.environment.state_names])
 
     def _rows(self, indices: Sequence[int]) -> list[int]:
         missing = [i for i in indices if i not in self.indices]
@@ -168,8 +207,8 @@ class Tasks:
                 if not inside:
                     continue
                 region = self.regions[name][row]
-                fixed = np.isfinite(region.half_width)
-                if not fixed.any():
+                fixed = np.isfinite(region.half_width) & ~self._derived
+                if not np.isfinite(region.half_width).any():
                     raise DibsError(
                         f"{self.name}: edge {edge.name} starts in the half-space {name}, which has no uniform "
                         "distribution; end the edge before it in a box or a ball"
@@ -222,6 +261,11 @@ class ReachAvoid:
     target_sign: Array  # (tasks, literals): +1 reach, −1 avoid
     safe: Region  # (tasks, clauses, literals); no clauses: always safe
     safe_sign: Array  # (tasks, clauses, literals); 0: padding
+    start_wide: Array | None = None  # (tasks, dim): half-widths of wider starts
+    start_reset: Array | None = None  # (tasks, dim) bool: variables that the environment's own reset draws
+    pool: Array | None = None  # (tasks, POOL, dim): known starts; NaN: none, so starts are wide; inf: not needed
+    wide_share: float = 0.0
+    """Share of wider starts among those from the pool."""
 
     @property
     def tasks(self) -> int:
@@ -266,7 +310,36 @@ class ReachAvoid:
             round_ = self.start_ball[task]
             unit[task, ..., round_] = np.moveaxis(uniform_in_ball(uniforms[task][..., round_]), -1, 0)
         center, half = self.start_center.reshape(shape), self.start_half.reshape(shape)
-        return self.allowed(np.asarray(center + half * unit, dtype=uniforms.dtype))
+        states = np.asarray(center + half * unit, dtype=uniforms.dtype)
+        if self.start_reset is not None:
+            drawn = self.environment.reset(uniforms)
+            assert drawn is not None
+            states = np.where(self.start_reset.reshape(shape), drawn, states)
+        if self.pool is not None:
+            states = self._from_pool(states, uniforms)
+        return self.allowed(states)
+
+    def _from_pool(self, states: Array, uniforms: Array) -> Array:
+        """Return starts from the pool or wider ones; the last uniform, which no start uses, decides."""
+        assert self.pool is not None
+        chance, wide = uniforms[..., -1], self.wide(uniforms)
+        states = states.copy()
+        for task, pool in enumerate(self.pool):
+            if np.isnan(pool[0, 0]):
+                states[task] = wide[task]
+            elif np.isfinite(pool[0, 0]):
+                share = self.wide_share
+                rows = ((chance[task] - share) / (1.0 - share) * len(pool)).astype(int)
+                known = pool[np.clip(rows, 0, len(pool) - 1)]
+                states[task] = np.where((chance[task] < share)[..., None], wide[task], known)
+        return states
+
+    def wide(self, uniforms: Array) -> Array:
+        """Map uniforms (tasks, ..., dim) to states around the start; derived variables are not computed yet."""
+        assert self.start_wide is not None
+        shape = (self.tasks,) + (1,) * (uniforms.ndim - 2) + (-1,)
+        center, half = self.start_center.reshape(shape), self.start_wide.reshape(shape)
+        return np.asarray(center + half * (2.0 * uniforms - 1.0), dtype=uniforms.dtype)
 
     def allowed(self, states: Array) -> Array:
         """Return the nearest states that the environment allows."""
@@ -274,7 +347,12 @@ class ReachAvoid:
         return self.environment.project(np.clip(states, low, high))
 
     def extent(self) -> tuple[Array, Array]:
-        """Return the lowest and highest corner (tasks, dim) of where each edge starts and what it must reach."""
+        """Return the lowest and highest corner (tasks, dim) of where each edge starts and what it must reach.
+
+        With derived variables, of the wider starts: what a region asks of derived variables bounds no state.
+        """
+        if self.start_wide is not None:
+            return self.start_center - self.start_wide, self.start_center + self.start_wide
         reached = np.where(self.target_sign > 0, 1.0, np.nan)[..., None]
         arrays, half = self.target.arrays(), self.target.reach
         # Of a half-space, the point of its plane counts, in the variables that it constrains.

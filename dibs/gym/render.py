@@ -1,6 +1,6 @@
 """Pictures of running episodes as RGB arrays, for any environment whose first two state variables span a plane.
 
-    shapes = task_shapes(edges, family.boxes(index), start_center, start_half)
+    shapes = task_shapes(edges, family.regions_at(index), start_center, start_half)
     scene = Scene.of(family.environment, "title", shapes)
     frame = paint(scene, trail, "running", "step 3 / 20")  # uint8 (height, width, 3)
 
@@ -94,7 +94,7 @@ class Scene:
             corners = np.array([[-1.08 * reach, depth], [1.08 * reach, 1.12 * reach]])
             views, planes, circle = [base + corners], [(0, 1)], Circle(base, reach)
         else:
-            planes, circle = [(0, 1), (0, 2)] if names[2:3] == ("z",) else [(0, 1)], None
+            planes, circle = [(0, 1), (0, 2)] if names[2:3] == ("z",) else [self.environment.drawn], None
             views = [_view(framed, plane) for plane in planes]
         size = (400, 416) if len(planes) > 1 else (480, 448) if floor is None else (480, 304)
         scale = min(float((size / (high - low)).min()) for low, high in views)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dibs.envs import Array, sample_noise
+from dibs.envs import Array, Environment, sample_noise
 from dibs.policies.network import Network
 from dibs.seeding import stream
 from dibs.simulation.tasks import Bools, Levels, Progress, Rewards, Rows, SpecTask, Task
@@ -196,7 +196,10 @@ def rollout(
                 progress = progress._replace(alive=progress.alive & finite)
                 running = int(np.count_nonzero(progress.alive))
         steps += running
-        states = environment.step(states, actions, noise)
+        if environment.by_row and running < progress.alive.size:
+            states = _step_some(environment, states, actions, noise, progress.alive)
+        else:
+            states = environment.step(states, actions, noise)
         after = task.advance(progress, states)
         rewards = task.reward(progress, after, time)
         returns += rewards * progress.alive
@@ -206,6 +209,16 @@ def rollout(
         progress = after
         del now, actions, after  # their memory is used again in the next step
     return Outcome(returns, task.success(progress), progress.stage, steps, moved)
+
+
+def _step_some(environment: Environment, states: Array, actions: Array, noise: Array, alive: Bools) -> Array:
+    """Step only the episodes that go on; the others stay where they are."""
+    moved = np.array(states)
+    noise = np.broadcast_to(noise, states.shape)
+    moved[alive] = environment.step(
+        states[alive], np.broadcast_to(actions, (*alive.shape, actions.shape[-1]))[alive], noise[alive]
+    )
+    return moved
 
 
 class Episodes:

@@ -61,6 +61,12 @@ class StateBuffers:
         self.state_names = tuple(state_names)
         self.edges = [{kind: Reservoir(capacity, len(self.state_names), rng) for kind in KINDS} for _ in range(edges)]
 
+    def take(self, edges: Sequence[int]) -> StateBuffers:
+        """Return the buffers of some edges; they are shared, not copied."""
+        part = StateBuffers(0, self.state_names, self.edges[0]["high"].rng)
+        part.edges = [self.edges[e] for e in edges]
+        return part
+
     def add(self, edges: Rows, states: Array, lengths: Rows, satisfied: Bools) -> None:
         """Offer states (time, tasks, rollouts, dim), of which the first `lengths` (tasks, rollouts) count.
 

@@ -7,6 +7,7 @@ The deterministic actor is the assignment's `Network` to the last weight.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ class EdgeAssignment:
         self.rng = np.random.default_rng([assignment.seed, edge, *[attempt] * (attempt > 0)])
         edges = assignment.edges.take([edge]).shrunk(assignment.depth)
         self.task = EdgeTask(edges)
+        # Wider starts are for training; some of them may be too far away.
+        self.checked = EdgeTask(replace(edges, wide_share=0.0)) if edges.wide_share else self.task
         self.recorder = EpisodeRecorder(n_envs, edges.horizon, edges.dim)
         self.env = ReachAvoidVecEnv(
             edges,
@@ -64,7 +67,7 @@ class EdgeAssignment:
     def check(self, theta: Array, rollouts: int) -> tuple[float, float]:
         """Return success and return of the deterministic actor."""
         policy = self.assignment.policy(theta[None], self.rows)
-        outcome = rollout(self.task, policy, draw(self.task, rollouts, self.rng))
+        outcome = rollout(self.checked, policy, draw(self.checked, rollouts, self.rng))
         return float(outcome.success.mean()), float(outcome.returns.mean())
 
     def keep_episodes(self) -> None:

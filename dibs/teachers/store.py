@@ -50,6 +50,7 @@ def save_teacher(path: Path, teacher: Teacher, buffers: StateBuffers, origin: Or
             "head": teacher.head.astype(np.float32),
             "scaling_center": teacher.scaling.center,
             "scaling_half": teacher.scaling.half,
+            **{f"arrivals {name}": states for name, states in teacher.arrivals.items()},
         },
         {**identity, "network": asdict(teacher.network), "settings": teacher.settings},
     )
@@ -82,6 +83,7 @@ def load_teacher(path: str | Path) -> Teacher:
         head=tensors["head"],
         metrics=read_json(paths.metrics(Path(path)))["metrics"],
         settings=meta["settings"],
+        arrivals={n: tensors[f"arrivals {n}"] for n in meta["edges"] if f"arrivals {n}" in tensors},
         id=meta["id"],
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from dibs.envs import Array
 from dibs.errors import DibsError, unknown
 from dibs.families import Split, Tasks
+from dibs.families.tasks import POOL
 from dibs.paths import BASE, split_of
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling, edge_scaling
@@ -20,10 +21,11 @@ from dibs.seeding import stream, torch_seed
 from dibs.settings import STRICT, Count, Share, Weight, parse_settings
 from dibs.simulation import Draws, EdgeTask, StateRecorder, draw, rollout
 from dibs.statistics import wilson
-from dibs.teachers.base import Assignment, get_algorithm
+from dibs.teachers.base import Assignment, Learned, get_algorithm
 from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.confidence import ConfidenceHead, fit_heads, relabel
 
+WIDE_SHARE = 0.5  # of wider starts while training an edge that starts where its predecessor arrived
 SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
 
 
@@ -94,6 +96,8 @@ class Teacher:
     head: Array  # (edges, features + 1)
     metrics: dict[str, Any]
     settings: dict[str, Any]
+    arrivals: Mapping[str, Array] = field(default_factory=dict)
+    """States (n, dim) from which edges start, where these are those in which the edge before has arrived."""
     id: str = ""
     """Id of the file it was read from (`dibs.provenance`)."""
 
@@ -105,6 +109,10 @@ class Teacher:
         """Return p_conf (n,) of observations (n, inputs) on the edge."""
         features = self.network.trunk(self.actor[edge], self._scaled(edge, observations))
         return ConfidenceHead(self.head[edge : edge + 1]).probability(features[None])[0]
+
+    def starts(self, tasks: Tasks) -> Tasks:
+        """Return tasks whose edges at this teacher's index start where its own edges before arrive."""
+        return tasks.arriving({(self.index, name): states for name, states in self.arrivals.items()})
 
     def _scaled(self, edge: int, observations: Array) -> Array:
         return (observations - self.scaling.center[edge]) / self.scaling.half[edge]
@@ -132,7 +140,7 @@ def train_teacher(
         edges=edges,
         network=network_of(tasks, settings.hidden),
         scaling=edge_scaling(tasks),
-        buffers=StateBuffers(edges.tasks, tasks.environment.state_names, rng, settings.capacity),
+        buffers=StateBuffers(edges.tasks, tasks.environment.state_names, rng, _capacity(tasks, settings)),
         rng=rng,
         seed=torch_seed(*key),
         previous=None if previous is None else previous.actor,
@@ -145,7 +153,9 @@ def train_teacher(
     if previous is not None:
         _check_kin(previous, tasks.edge_names, assignment)
     options = algorithm_settings(settings.algorithm, settings.options)
-    learned = get_algorithm(settings.algorithm).train(assignment, options)
+    tasks, learned = _train_in_order(tasks, index, assignment, settings, options)
+    edges = tasks.reach_avoid([index])
+    assignment = replace(assignment, edges=edges)
     actor = learned.theta.astype(np.float32)
     if not np.isfinite(actor).all():
         raise DibsError(
@@ -201,8 +211,73 @@ def train_teacher(
         head=head,
         metrics=metrics,
         settings=asdict(settings),
+        arrivals={name: states for (_, name), states in tasks.arrivals.items()},
     )
     return teacher, assignment.buffers, time.perf_counter() - began
+
+
+def _capacity(tasks: Tasks, settings: TeacherSettings) -> int:
+    """Return the size of buffers: smaller where every state that is labeled again costs a slow rollout."""
+    return min(settings.capacity, 1000) if tasks.environment.by_row else settings.capacity
+
+
+def _train_in_order(
+    tasks: Tasks, index: int, assignment: Assignment, settings: TeacherSettings, options: Any
+) -> tuple[Tasks, Learned]:
+    """Train all edges at once, or group by group where edges start from the states in which others have arrived.
+
+    Returns the tasks with these states.
+    """
+    train = get_algorithm(settings.algorithm).train
+    if not any(tasks.from_arrivals(edge) for edge in tasks.edges):
+        return tasks, train(assignment, options)
+    parts: dict[int, tuple[Array, Array | None]] = {}
+    steps = iterations = 0
+    curve: list[dict[str, float]] = []
+    left = list(range(len(tasks.edges)))
+    while left:
+        waiting = {str(tasks.edges[e].target) for e in left}
+        group = [
+            e for e in left if not tasks.from_arrivals(tasks.edges[e]) or str(tasks.edges[e].source) not in waiting
+        ]
+        group = group or left
+        edges = replace(tasks.reach_avoid([index]).take(group), wide_share=WIDE_SHARE)
+        rows = np.array(group)
+        part = replace(
+            assignment,
+            edges=edges,
+            scaling=assignment.scaling.take(rows),
+            buffers=assignment.buffers.take(group),
+            seed=(assignment.seed + 15_485_863 * group[0]) % 2**31,
+            previous=None if assignment.previous is None else assignment.previous[rows],
+        )
+        learned = train(part, options)
+        for n, e in enumerate(group):
+            parts[e] = (learned.theta[n], None if learned.head is None else learned.head[n])
+        steps, iterations = steps + learned.steps, iterations + learned.iterations
+        curve += [{**row, "edge": group[int(row["edge"])]} if "edge" in row else row for row in learned.curve]
+        left = [e for e in left if e not in group]
+        # Fresh rollouts of the deterministic actors, from where they will start.
+        task = EdgeTask(replace(edges, wide_share=0.0))
+        recorder = StateRecorder()
+        actors = learned.theta.astype(np.float32)
+        outcome = rollout(task, part.policy(actors), draw(task, 2 * POOL, assignment.rng), recorder=recorder)
+        steps += outcome.steps
+        states = recorder.states()  # (time, edges, rollouts, dim)
+        known: dict[tuple[int, str], Array] = {}
+        for n, e in enumerate(group):
+            good = np.flatnonzero(outcome.success[n])
+            last = states[outcome.lengths[n, good] - 1, n, good]
+            for later in (tasks.edges[k] for k in left):
+                if str(later.source) == str(tasks.edges[e].target) and len(last):
+                    before = known.get((index, later.name), last[:0])
+                    known[index, later.name] = np.concatenate([before, last])
+        shuffled = {key: assignment.rng.permutation(found)[:POOL] for key, found in known.items()}
+        tasks = tasks.arriving(shuffled)
+    theta = np.stack([parts[e][0] for e in sorted(parts)])
+    heads = [parts[e][1] for e in sorted(parts)]
+    head = None if any(h is None for h in heads) else np.stack([h for h in heads if h is not None])
+    return tasks, Learned(theta, head, steps, iterations, curve)
 
 
 def _check_kin(previous: Teacher, names: tuple[str, ...], assignment: Assignment) -> None:
@@ -224,6 +299,10 @@ def network_of(tasks: Tasks, hidden: Sequence[int] = ()) -> Network:
 
 def random_resets(task: EdgeTask, count: int, rng: np.random.Generator) -> Draws:
     """Draw episodes from randomized initial states: uniform in a box half as large again as the edge, and beyond."""
+    if task.edges.start_wide is not None:
+        draws = draw(task, count, rng)
+        wide = task.edges.wide(rng.random(draws.starts.shape, dtype=np.float32))
+        return Draws(task.edges.allowed(wide), draws.noise)
     low, high = task.edges.extent()
     middle, half = (low + high) / 2, (high - low) / 2
     reach = half + 0.5 * half.max(axis=-1, keepdims=True)

@@ -8,6 +8,7 @@ template. `dibs-branched` clusters the teachers' trajectories into routing modes
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ def train(training: Training, settings: FitSettings) -> Model:
     if settings.space == "weights":
         result = fit_teachers(data, np.stack([t.actor for t in teachers], axis=1), network, settings)
     elif settings.select:
-        selection = Selection(training.tasks, data, network, scaling, settings, rng, training.progress)
+        tasks = reduce(lambda known, source: source.teacher.starts(known), sources, training.tasks)
+        selection = Selection(tasks, data, network, scaling, settings, rng, training.progress)
         result, taken = selection.fit()
         chosen = dict(zip(teachers[0].edges, taken, strict=True))
     else:
