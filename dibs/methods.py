@@ -43,10 +43,16 @@ class Training:
     """The benchmark's id, or the family's name; for messages and random streams."""
     split: Split
     seed: int
-    teachers: Sequence[Path] = ()
-    """Teachers of all training indices, in order, if the method needs them."""
-    datasets: Sequence[Path] = ()
-    """Datasets of all training indices, in order, if the method needs them."""
+    teachers: Sequence[Any] = ()
+    """Teachers of all training indices, in order, if the method needs them: files, or teachers in memory.
+
+    `dibs.teachers.store.load_teacher` accepts both.
+    """
+    datasets: Sequence[Any] = ()
+    """Datasets of all training indices, in order, if the method needs them: files, or datasets in memory.
+
+    `dibs.datasets.store.load_dataset` accepts both.
+    """
     progress: Callable[[str], None] | None = None
 
     def teacher_steps(self, edges: Sequence[str] | None = None) -> int:
@@ -55,7 +61,14 @@ class Training:
         names = self.tasks.edge_names if edges is None else edges
         if not self.teachers:
             raise DibsError("the budget is what the teachers used, but none are given: pass --teachers, or set `steps`")
-        return sum(teacher_steps(read_json(metrics(Path(file)))["metrics"], names) for file in self.teachers)
+        return sum(teacher_steps(_teacher_metrics(teacher), names) for teacher in self.teachers)
+
+
+def _teacher_metrics(teacher: Any) -> Mapping[str, Any]:
+    """Return the metrics of a teacher's file, or of a teacher in memory."""
+    in_file = isinstance(teacher, str | Path)
+    found: Mapping[str, Any] = read_json(metrics(Path(teacher)))["metrics"] if in_file else teacher.metrics
+    return found
 
 
 def teacher_steps(teacher: Mapping[str, Any], edges: Sequence[str]) -> int:

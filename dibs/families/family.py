@@ -337,6 +337,15 @@ class Family(_Strict):
             f"# Constants of {self.environment.name} that may be set next to its name: {constants}.\n"
         ) + yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1000)
 
+    @classmethod
+    def load(cls, source: str | Path | Mapping[str, Any]) -> Family:
+        """Read a family from a YAML file or a mapping."""
+        return load_family(source)
+
+    def save(self, path: str | Path) -> None:
+        """Write the family as YAML."""
+        Path(path).write_text(self.to_yaml())
+
     # --- validation ----------------------------------------------------------------------------------
 
     @model_validator(mode="after")
