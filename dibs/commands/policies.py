@@ -32,7 +32,9 @@ def register(subparsers: Any) -> None:
     rollout.add_argument("policy", metavar="POLICY", help="file written by `dibs policy`")
     rollout.add_argument("--episodes", type=int, default=10, help="episodes to run (default: 10)")
     rollout.add_argument("--seed", type=int, default=0, help="seed of the first episode (default: 0)")
-    rollout.add_argument("--output", metavar="FILE", help="FILE.png, .pdf, .gif, .mp4 or .parquet (default: only print)")
+    rollout.add_argument(
+        "--output", metavar="FILE", help="FILE.png, .pdf, .gif, .mp4 or .parquet (default: only print)"
+    )
     rollout.set_defaults(run=run_rollout)
 
 
