@@ -16,7 +16,7 @@ from dibs import __version__  # noqa: E402
 from dibs.errors import DibsError  # noqa: E402
 
 # Modules of dibs.commands, in the order in which `dibs --help` lists their commands.
-COMMANDS = ("families", "stages", "policies", "reports", "config")
+COMMANDS = ("run", "families", "stages", "policies", "reports", "config")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -43,10 +43,16 @@ class Training:
     """The benchmark's id, or the family's name; for messages and random streams."""
     split: Split
     seed: int
-    teachers: Sequence[Path] = ()
-    """Teachers of all training indices, in order, if the method needs them."""
-    datasets: Sequence[Path] = ()
-    """Datasets of all training indices, in order, if the method needs them."""
+    teachers: Sequence[Any] = ()
+    """Teachers of all training indices, in order, if the method needs them: files, or teachers in memory.
+
+    `dibs.teachers.store.load_teacher` accepts both.
+    """
+    datasets: Sequence[Any] = ()
+    """Datasets of all training indices, in order, if the method needs them: files, or datasets in memory.
+
+    `dibs.datasets.store.load_dataset` accepts both.
+    """
     progress: Callable[[str], None] | None = None
 
     def teacher_steps(self, edges: Sequence[str] | None = None) -> int:
@@ -55,15 +61,18 @@ class Training:
         names = self.tasks.edge_names if edges is None else edges
         if not self.teachers:
             raise DibsError("the budget is what the teachers used, but none are given: pass --teachers, or set `steps`")
-        return sum(teacher_steps(read_teacher_metrics(file), names) for file in self.teachers)
+        return sum(teacher_steps(teacher_metrics(teacher), names) for teacher in self.teachers)
 
 
-def read_teacher_metrics(weights: Path) -> dict[str, Any]:
-    """Read the metrics next to a teacher's weights; refuse those of another training run."""
-    file = metrics(weights)
+def teacher_metrics(teacher: Any) -> Mapping[str, Any]:
+    """Return the metrics of a teacher in memory or in a file; refuse a file of another training run."""
+    if not isinstance(teacher, str | Path):
+        in_memory: Mapping[str, Any] = teacher.metrics
+        return in_memory
+    file = metrics(Path(teacher))
     found: dict[str, Any] = read_json(file)
-    if found.get("id") != read_metadata(weights)["id"]:
-        raise DibsError(f"{file}: was not written together with {weights}; make the teacher again")
+    if found.get("id") != read_metadata(teacher)["id"]:
+        raise DibsError(f"{file}: was not written together with {teacher}; make the teacher again")
     measured: dict[str, Any] = found["metrics"]
     return measured
 

@@ -130,7 +130,7 @@ def run_spec(args: argparse.Namespace) -> None:
 
     benchmark = get_benchmark(args.name)
     family, text = benchmark.family, benchmark.specification
-    boxes = family.regions_at(args.index)
+    regions = family.regions_at(args.index)
     spec = parse(text)
     used = regions_of(spec)
     abstract = graph(spec)
@@ -140,7 +140,7 @@ def run_spec(args: argparse.Namespace) -> None:
         f"({family.environment.name}, {family.horizon} steps per edge)",
     )
     print(f"\nspecification\n  {' '.join(text.split())}")
-    _section("regions", [(name, _box(family, box)) for name, box in boxes.items() if name in used])
+    _section("regions", [(name, _region(family, region)) for name, region in regions.items() if name in used])
     _section("start (normal, truncated at one standard deviation)", _start(family, args.index))
     _section("edges", [(edge.name, _edge(edge)) for edge in abstract.edges])
     paths = [" → ".join(edge.name for edge in path) for path in abstract.paths()]
@@ -154,10 +154,17 @@ def _section(title: str, lines: Sequence[tuple[str, str]]) -> None:
         print(f"  {name.ljust(width)}  {text}")
 
 
-def _box(family: Family, box: Region) -> str:
-    sides = zip(family.environment.state_names, box.center, box.half_width, strict=True)
-    bounded = [f"{name} in [{c - h:.4g}, {c + h:.4g}]" for name, c, h in sides if math.isfinite(h)]
-    return ", ".join(bounded) or "anywhere"
+def _region(family: Family, region: Region) -> str:
+    """Describe a region in one line."""
+    names, normal = family.environment.state_names, region.arrays()["normal"]
+    if normal.any():
+        terms = " + ".join(f"{n:.4g}·{name}" for name, n in zip(names, normal, strict=True) if n)
+        return f"{terms} ≥ {float(region.offset):.4g}"
+    fixed = [(name, c, h) for name, c, h in zip(names, region.center, region.reach, strict=True) if math.isfinite(h)]
+    if region.radius > 0:
+        center = ", ".join(f"{c:.4g}" for _, c, _ in fixed)
+        return f"({', '.join(name for name, _, _ in fixed)}) within {float(region.radius):.4g} of ({center})"
+    return ", ".join(f"{name} in [{c - h:.4g}, {c + h:.4g}]" for name, c, h in fixed) or "anywhere"
 
 
 def _edge(edge: Edge) -> str:

@@ -27,12 +27,14 @@ def register(subparsers: Any) -> None:
         "rollout",
         help="run a policy and draw, film or record it",
         description="Run a policy written by `dibs policy`. The output's suffix decides: .png or .pdf draws the "
-        "trajectories, .gif films the first episode, .parquet records the states.",
+        "trajectories, .gif or .mp4 films the first episode, .parquet records the states.",
     )
     rollout.add_argument("policy", metavar="POLICY", help="file written by `dibs policy`")
     rollout.add_argument("--episodes", type=int, default=10, help="episodes to run (default: 10)")
     rollout.add_argument("--seed", type=int, default=0, help="seed of the first episode (default: 0)")
-    rollout.add_argument("--output", metavar="FILE", help="FILE.png, .pdf, .gif or .parquet (default: only print)")
+    rollout.add_argument(
+        "--output", metavar="FILE", help="FILE.png, .pdf, .gif, .mp4 or .parquet (default: only print)"
+    )
     rollout.set_defaults(run=run_rollout)
 
 

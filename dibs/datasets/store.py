@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,30 @@ from dibs.datasets.build import SOURCES, Block
 from dibs.files import KEY, atomic, damaged, existing, plain
 from dibs.provenance import Origin, check_kind
 from dibs.teachers.train import Teacher
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset in memory: what `load_dataset` reads from a file."""
+
+    index: int
+    rows: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    """States (n, dim) and actions (n, m) by edge."""
+    metadata: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name} {len(states)}" for name, (states, _) in self.rows.items())
+        return f"Dataset(index {self.index}, rows: {counts or 'none'})"
+
+
+def collect_dataset(teacher: Teacher, blocks: Iterator[Block], origin: Origin) -> Dataset:
+    """Collect blocks in memory; the rows are those that `save_dataset` writes."""
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for block in blocks:
+        rows = block.states.astype(np.float32), block.actions.astype(np.float32)
+        parts.setdefault(teacher.edges[block.edge], []).append(rows)
+    joined = {name: (np.concatenate([s for s, _ in p]), np.concatenate([a for _, a in p])) for name, p in parts.items()}
+    return Dataset(teacher.index, joined, {**origin.metadata(), "edges": list(teacher.edges)})
 
 
 def save_dataset(
@@ -71,13 +96,17 @@ def read_acceptance(path: str | Path) -> dict[str, float] | None:
 
 
 def load_dataset(
-    path: str | Path, most: int | None = None
+    path: str | Path | Dataset, most: int | None = None
 ) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, Any]]:
     """Return states and actions per edge, at most `most` rows of each, and the metadata.
 
     Rows are in random order, so the first ones are a sample. Row groups of edges that have enough rows are not read:
-    memory is bounded by `most`, not by the file.
+    memory is bounded by `most`, not by the file. A dataset in memory gives the same rows as its file.
     """
+    if isinstance(path, Dataset):
+        return {name: (states[:most], actions[:most]) for name, (states, actions) in path.rows.items()}, dict(
+            path.metadata
+        )
     import pyarrow as pa
     import pyarrow.parquet as pq
 

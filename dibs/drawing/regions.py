@@ -40,13 +40,16 @@ class Trajectory:
 
 
 @dataclass(frozen=True, eq=False)
-class Region:
+class DrawnRegion:
     """A region at the drawn indices, in the drawn state variables."""
 
     name: str
     role: Role
     low: Array  # (indices, axes); infinite where free
     high: Array  # (indices, axes)
+    radius: Array  # (indices,): above 0 for balls
+    point: Array  # (indices, axes): of a half-space's plane
+    normal: Array  # (indices, axes): zero but for half-spaces
 
     @property
     def center(self) -> Array:
@@ -62,20 +65,31 @@ class Region:
     @property
     def moves(self) -> bool:
         """Whether it differs between indices."""
-        return bool((self.low != self.low[0]).any() or (self.high != self.high[0]).any())
+        return any((part != part[0]).any() for part in (self.low, self.high, self.point, self.normal))
 
     def looks(self) -> list[dict[str, Any]]:
         """Return how to draw it at each index; a single look if it does not move."""
         return looks(self.role, len(self.low) if self.moves else 1)
 
 
-def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1)) -> list[Region]:
+def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1)) -> list[DrawnRegion]:
     """Return the start and the regions that the specification names, in the order of drawing."""
     columns, roles = list(axes), region_roles(tasks.edges)
-    boxes = {n: (box.center, box.half_width) for n, box in tasks.regions.items() if n in roles}
-    found: list[tuple[str, Role, Array, Array]] = [("start", "start", tasks.start_center, tasks.start_half)]
-    found += [(name, roles[name], center, half) for name, (center, half) in boxes.items()]
-    regions = [Region(n, role, (c - h)[:, columns], (c + h)[:, columns]) for n, role, c, h in found]
+    zero = np.zeros_like(tasks.start_center)
+    start = (tasks.start_center, tasks.start_half, zero[:, 0], zero)
+    found: list[tuple[str, Role, tuple[Array, ...]]] = [("start", "start", start)]
+    for name, region in tasks.regions.items():
+        if name in roles:
+            arrays = region.arrays()
+            parts = (arrays["center"], region.reach, arrays["radius"], arrays["normal"])
+            found.append((name, roles[name], parts))
+    regions = [
+        DrawnRegion(
+            n, role, (c - h)[:, columns], (c + h)[:, columns], radius, np.asarray(c)[:, columns], normal[:, columns]
+        )
+        for n, role, (c, h, radius, normal) in found
+        if not normal.any() or normal[:, columns].any()  # a plane that is not seen from here is left out
+    ]
     return sorted(regions, key=lambda region: list(COLORS).index(region.role))
 
 

@@ -1,4 +1,4 @@
-"""Recorded rollouts as drawings (.png, .pdf), films (.gif) and tables (.parquet)."""
+"""Recorded rollouts as drawings (.png, .pdf), films (.gif, .mp4) and tables (.parquet)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dibs.files import atomic, write_table
 from dibs.gym.render import Frame, Scene, paint, task_shapes
 from dibs.spectrl import Monitor
 
-SUFFIXES = (".png", ".pdf", ".gif", ".parquet")
+SUFFIXES = (".png", ".pdf", ".gif", ".mp4", ".parquet")
 
 
 def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Trajectory]) -> None:
@@ -31,6 +31,20 @@ def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Traj
         images = [Image.fromarray(frame) for frame in film(tasks, trajectories[0])]
         with atomic(output) as temporary:
             images[0].save(temporary, format="GIF", save_all=True, append_images=images[1:], duration=120, loop=0)
+    elif suffix == ".mp4":
+        import imageio_ffmpeg
+
+        frames = [np.ascontiguousarray(frame) for frame in film(tasks, trajectories[0])]
+        height, width = frames[0].shape[:2]
+        with atomic(output) as temporary:
+            options = ["-f", "mp4"]
+            writer = imageio_ffmpeg.write_frames(
+                str(temporary), (width, height), fps=8, macro_block_size=2, output_params=options
+            )
+            writer.send(None)
+            for frame in frames:
+                writer.send(frame)
+            writer.close()
     elif suffix == ".parquet":
         record(output, tasks, trajectories)
     else:

@@ -30,6 +30,8 @@ def draw_space(ax: Any, tasks: Tasks, trajectories: Sequence[Trajectory] = ()) -
     ax.tick_params(pad=-3)
     ax.view_init(elev=20, azim=-62)
     for region in regions:
+        if region.normal.any():
+            continue  # half-spaces would cover everything; the views of the plane show them
         for corner, opposite, look in zip(region.low, region.high, region.looks(), strict=False):
             faces = Poly3DCollection(_faces(np.maximum(corner, low), np.minimum(opposite, high)), alpha=0.55, lw=0.4)
             faces.set_facecolor(look["facecolor"])

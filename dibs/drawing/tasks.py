@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+from matplotlib.patches import Circle, FancyArrowPatch, Patch, Polygon, Rectangle
 from matplotlib.path import Path as Curve
 
 from dibs.drawing.arm import Backdrop, arm_backdrop
@@ -28,7 +28,7 @@ from dibs.drawing.regions import (
     MEANING,
     ROLES,
     ROUTE,
-    Region,
+    DrawnRegion,
     Trajectory,
     draw_trajectories,
     label,
@@ -40,6 +40,7 @@ from dibs.drawing.style import COLORS, INK, STYLE, shade
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Tasks
+from dibs.gym.render import half_plane
 
 
 def figure_task(tasks: Tasks, trajectories: Sequence[Trajectory] = ()) -> Figure:
@@ -178,7 +179,9 @@ def add_legend(
 # --- one panel -------------------------------------------------------------------------------------------
 
 
-def _limits(regions: Sequence[Region], paths: Sequence[Array], backdrop: Backdrop | None = None) -> tuple[Array, Array]:
+def _limits(
+    regions: Sequence[DrawnRegion], paths: Sequence[Array], backdrop: Backdrop | None = None
+) -> tuple[Array, Array]:
     """Corners of what to show: starts, targets, paths, the backdrop, and other regions that are near."""
     shown = [side for r in regions if r.role in ("start", "reach") for side in (r.low, r.high)] + list(paths)
     low, high = _hull(shown)
@@ -195,16 +198,22 @@ def _hull(points: Sequence[Array]) -> tuple[Array, Array]:
     return np.nanmin(every, axis=0), np.nanmax(every, axis=0)
 
 
-def _draw_boxes(ax: Axes, region: Region, low: Array, high: Array) -> None:
+def _draw_boxes(ax: Axes, region: DrawnRegion, low: Array, high: Array) -> None:
     """Draw a region at every index, as far as it is in view."""
     zorder = {"stay": 1.5, "avoid": 2.0}.get(region.role, 3.0)
-    for corner, opposite, look in zip(region.low, region.high, region.looks(), strict=False):
-        corner, opposite = np.clip(corner, low, high), np.clip(opposite, low, high)
-        if (corner < opposite).all():
+    for row, look in enumerate(region.looks()):
+        corner, opposite = np.clip(region.low[row], low, high), np.clip(region.high[row], low, high)
+        if region.normal[row].any():
+            sides = half_plane(low, high, region.point[row], region.normal[row])
+            if len(sides) > 2:
+                ax.add_patch(Polygon(sides, closed=True, zorder=zorder, **look))
+        elif region.radius[row] > 0.0 and np.isfinite(region.high[row]).all():
+            ax.add_patch(Circle(tuple(region.center[row]), region.radius[row], zorder=zorder, **look))
+        elif (corner < opposite).all():
             ax.add_patch(Rectangle(tuple(corner), *(opposite - corner), zorder=zorder, **look))
 
 
-def _draw_shift(ax: Axes, region: Region, regions: Sequence[Region]) -> None:
+def _draw_shift(ax: Axes, region: DrawnRegion, regions: Sequence[DrawnRegion]) -> None:
     """Draw arrows from index to index; next to the boxes where there is no room between them."""
     center, half = region.center, region.half
     moved = center[-1] - center[0]
@@ -227,18 +236,21 @@ def _draw_shift(ax: Axes, region: Region, regions: Sequence[Region]) -> None:
     ax.add_patch(FancyArrowPatch(path=Curve(center[[0, -1]] + aside), **look))
 
 
-def _apart(ax: Axes, region: Region, along: int) -> bool:
+def _apart(ax: Axes, region: DrawnRegion, along: int) -> bool:
     """Whether an arrow fits between the boxes of neighboring indices, along the axis on which they move."""
     center, half = region.center[:, along], region.half[:, along]
     gaps = np.abs(np.diff(center)) - half[:-1] - half[1:]
     return bool((gaps > 7.0 / _points_per_unit(ax)).all())
 
 
-def _draw_name(ax: Axes, region: Region, crowded: bool) -> None:
+def _draw_name(ax: Axes, region: DrawnRegion, crowded: bool) -> None:
     """Write a region's name into its first box, or next to it where it does not fit or would cover something."""
     view_low, view_high = np.transpose([ax.get_xlim(), ax.get_ylim()])
     low, high = np.maximum(region.low[0], view_low), np.minimum(region.high[0], view_high)
-    if (low >= high).any():
+    if region.normal[0].any():
+        inside = half_plane(view_low, view_high, region.point[0], region.normal[0])
+        low = high = inside.mean(axis=0) if len(inside) else low
+    elif (low >= high).any():
         return  # out of view
     text, size, point = label(region.name), 8.0, 1.0 / _points_per_unit(ax)
     letters = len(re.sub(r"[^A-Za-z0-9]|mathrm", "", text))
@@ -254,7 +266,7 @@ def _draw_name(ax: Axes, region: Region, crowded: bool) -> None:
     ax.text(x, y, text, ha=ha, va=va, color=COLORS[region.role], fontsize=size, zorder=7, bbox=halo)
 
 
-def _draw_indices(ax: Axes, regions: Sequence[Region], indices: Sequence[int]) -> None:
+def _draw_indices(ax: Axes, regions: Sequence[DrawnRegion], indices: Sequence[int]) -> None:
     """Write the indices next to the boxes of the start, or of the first target that moves."""
     moving = [r for r in regions if r.moves and r.role in ("start", "reach") and np.isfinite(r.center).all()]
     if not moving:

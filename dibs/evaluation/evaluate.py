@@ -73,22 +73,15 @@ def count_satisfied(
     return counts
 
 
-def save_evaluation(
-    path: Path,
-    counts: Mapping[int, int],
-    role: Mapping[int, str],
-    settings: EvaluationSettings,
-    origin: Origin,
-    more: Mapping[str, Any],
-) -> Any:
-    """Write one row per index and return the table."""
+def evaluation_table(counts: Mapping[int, int], role: Mapping[int, str], settings: EvaluationSettings) -> Any:
+    """Return one row per index, with rate and Wilson interval."""
     import pyarrow as pa
 
     indices = sorted(counts)
     satisfying = np.array([counts[i] for i in indices])
     rate = satisfying / settings.rollouts
     lower, upper = wilson(satisfying, settings.rollouts)
-    table = pa.table(
+    return pa.table(
         {
             "index": pa.array(indices, pa.int32()),
             "role": pa.array([role[i] for i in indices]),
@@ -101,6 +94,18 @@ def save_evaluation(
             "straddles": (lower <= settings.delta) & (upper > settings.delta),
         }
     )
+
+
+def save_evaluation(
+    path: Path,
+    counts: Mapping[int, int],
+    role: Mapping[int, str],
+    settings: EvaluationSettings,
+    origin: Origin,
+    more: Mapping[str, Any],
+) -> Any:
+    """Write one row per index and return the table."""
+    table = evaluation_table(counts, role, settings)
     write_table(path, table, {**origin.metadata(), "delta": settings.delta, **more})
     return table
 

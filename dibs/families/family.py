@@ -27,6 +27,7 @@ from dibs.errors import DibsError, unknown
 from dibs.families.tasks import NetworkModel, RewardModel, Tasks
 from dibs.files import atomic
 from dibs.paths import BASE
+from dibs.provenance import digest
 from dibs.seeding import stream
 from dibs.spectrl import Edge, Graph, Region, cnf, conjuncts, graph, parse, regions_of
 from dibs.spectrl.syntax import Spec
@@ -431,6 +432,12 @@ class Family(_Strict):
                 f"found {list(chosen)}"
             )
         return Split(name, chosen)
+
+    def split_of(self, indices: Sequence[int]) -> Split:
+        """Return a training set without a name; it is called after its indices, so that no two share files."""
+        chosen = [int(i) for i in indices]
+        text = "-".join(map(str, chosen))
+        return self.split(f"train-{text if len(text) <= 40 else digest(chosen)}", chosen)
 
     def check_index(self, index: int, beyond: bool = False) -> None:
         """Refuse an index outside 0 … L; with `beyond`, any index ≥ 0 is accepted."""

@@ -40,12 +40,14 @@ BANNER = 32  # height in pixels
 
 
 class Shape(NamedTuple):
-    """A box to draw; `half` is infinite where a variable is free."""
+    """A box, ball or half-space to draw; `half` is infinite where a variable is free."""
 
     label: str
     role: Role
     center: Array
     half: Array
+    radius: float = 0.0  # above 0: a ball
+    normal: Array | None = None  # nonzero: a half-space, whose plane contains the center
 
 
 def region_roles(edges: Iterable[Edge]) -> dict[str, Role]:
@@ -61,7 +63,10 @@ def task_shapes(
     edges: Iterable[Edge], boxes: Mapping[str, Region], start_center: Array, start_half: Array
 ) -> list[Shape]:
     """Return the shapes of a task: where it starts, and the regions of its edges."""
-    regions = [Shape(n, role, boxes[n].center, boxes[n].reach) for n, role in region_roles(edges).items()]
+    regions = [
+        Shape(n, role, boxes[n].center, boxes[n].reach, float(boxes[n].radius), boxes[n].normal)
+        for n, role in region_roles(edges).items()
+    ]
     return [Shape("start", "start", start_center, start_half), *regions]
 
 
@@ -208,11 +213,36 @@ def _draw_shape(draw: ImageDraw.ImageDraw, panel: Panel, shape: Shape) -> None:
     half = np.minimum(shape.half[list(panel.plane)], far)  # `far` stands for infinity
     (left, bottom), (right, top) = panel.at(center - half), panel.at(center + half)
     color = COLORS[shape.role]
-    draw.rectangle((left, top, right, bottom), fill=(*color, 44), outline=color, width=FINE)
+    look: dict[str, Any] = {"fill": (*color, 44), "outline": color, "width": FINE}
+    normal = np.zeros(2) if shape.normal is None else shape.normal[list(panel.plane)]
+    if normal.any():
+        sides = [panel.at(point) for point in half_plane(center - far, center + far, center, normal)]
+        draw.polygon([(float(x), float(y)) for x, y in sides], **look)
+        left, bottom, right, top = (*panel.at(center), *panel.at(center))
+    elif shape.normal is not None and shape.normal.any():
+        return  # its plane is not seen from here
+    elif shape.radius > 0.0 and (half < far).all():
+        draw.ellipse((left, top, right, bottom), **look)
+    else:
+        draw.rectangle((left, top, right, bottom), **look)
     # Agents end up inside a shape, and trails leave a start upward; names go elsewhere.
     above = top > 18 * FINE and shape.role != "start"
     place = ((left + right) / 2, top - 2 * FINE if above else bottom + 2 * FINE)
     draw.text(place, shape.label, fill=color, font=_font(13), anchor="mb" if above else "mt")
+
+
+def half_plane(low: Array, high: Array, point: Array, normal: Array) -> Array:
+    """Return the corners (n, 2) of the part of a rectangle on the side of a line to which `normal` points."""
+    corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]]], dtype=float)
+    heights = (corners - point) @ normal
+    kept = []
+    for n in range(4):
+        here, there = heights[n], heights[(n + 1) % 4]
+        if here >= 0.0:
+            kept.append(corners[n])
+        if (here >= 0.0) != (there >= 0.0):
+            kept.append(corners[n] + here / (here - there) * (corners[(n + 1) % 4] - corners[n]))
+    return np.reshape(kept, (-1, 2))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from dibs import paths
 from dibs.errors import DibsError
 from dibs.files import (
     damaged,
+    plain,
     read_json,
     read_metadata,
     read_table,
@@ -56,8 +57,10 @@ def save_teacher(path: Path, teacher: Teacher, buffers: StateBuffers, origin: Or
     )
 
 
-def load_teacher(path: str | Path) -> Teacher:
-    """Read a teacher and its metrics."""
+def load_teacher(path: str | Path | Teacher) -> Teacher:
+    """Read a teacher and its metrics; a teacher in memory is returned as it is."""
+    if isinstance(path, Teacher):
+        return path
     tensors, meta = read_tensors(path)
     check_kind(path, meta, "teacher")
     network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
@@ -86,6 +89,16 @@ def load_teacher(path: str | Path) -> Teacher:
         arrivals={n: tensors[f"arrivals {n}"] for n in meta["edges"] if f"arrivals {n}" in tensors},
         id=meta["id"],
     )
+
+
+def as_saved(teacher: Teacher, origin: Origin) -> Teacher:
+    """Return a trained teacher exactly as `load_teacher` would read it from its file."""
+    return replace(teacher, head=teacher.head.astype(np.float32), metrics=plain(teacher.metrics), id=origin.id)
+
+
+def replay_of(buffers: StateBuffers) -> list[np.ndarray]:
+    """Return the replay buffer (n, dim) of every edge, as `load_replay` would read it."""
+    return [kinds["replay"].view() for kinds in buffers.edges]
 
 
 def load_replay(path: str | Path, edges: tuple[str, ...]) -> list[np.ndarray]:

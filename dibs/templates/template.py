@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -186,14 +185,14 @@ class Source(NamedTuple):
     """What one training index contributes: its teacher and the dataset made from it."""
 
     teacher: Teacher
-    teacher_file: Path
-    dataset_file: Path
+    teacher_file: Any  # a path, or the teacher itself
+    dataset_file: Any  # a path, or a dataset in memory
 
 
 def load_sources(training: Training) -> list[Source]:
     """Read the teachers of all training indices."""
     pairs = zip(training.teachers, training.datasets, strict=True)
-    sources = [Source(load_teacher(teacher), Path(teacher), Path(dataset)) for teacher, dataset in pairs]
+    sources = [Source(load_teacher(teacher), teacher, dataset) for teacher, dataset in pairs]
     if tuple(s.teacher.index for s in sources) != training.tasks.indices:
         raise DibsError(
             f"expected teachers of the training indices {list(training.tasks.indices)} of {training.tasks.name}, "

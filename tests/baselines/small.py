@@ -14,6 +14,7 @@ from dibs.baselines import ars, bc, maml, varibad
 from dibs.datasets.build import Block
 from dibs.datasets.store import save_dataset
 from dibs.families import Family
+from dibs.files import write_tensors
 from dibs.methods import Method, Model, Training
 from dibs.paths import metrics
 from dibs.provenance import Origin
@@ -58,7 +59,8 @@ class Small:
         datasets = [self.folder / f"dataset{index}.parquet" for index in split.indices]
         for index, teacher, dataset in zip(split.indices, teachers, datasets, strict=True):
             steps = {name: {"steps": TEACHER_STEPS} for name in edges}
-            metrics(teacher).write_text(json.dumps({"metrics": {"edges": steps}}))
+            write_tensors(teacher, {"actor": np.zeros(1)}, {"id": teacher.stem})
+            metrics(teacher).write_text(json.dumps({"id": teacher.stem, "metrics": {"edges": steps}}))
             if not dataset.exists():
                 self._save(dataset, index)
         return Training(self.family.tasks(split.indices), self.family.name, split, seed, teachers, datasets)

@@ -48,9 +48,11 @@ def test_every_form_of_every_kind_of_environment(name, suffix, tmp_path, monkeyp
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("output", ["x.mp4", "x", "x.gif.txt"])
+@pytest.mark.parametrize("output", ["x.avi", "x", "x.gif.txt"])
 def test_other_forms_are_rejected_before_anything_else(output, tmp_path):
-    with pytest.raises(DibsError, match=rf"{output}: expected a name that ends in \.png, \.pdf, \.gif or \.parquet"):
+    with pytest.raises(
+        DibsError, match=rf"{output}: expected a name that ends in \.png, \.pdf, \.gif, \.mp4 or \.parquet"
+    ):
         write_rollouts(tmp_path / output, None, None)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
