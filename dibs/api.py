@@ -113,13 +113,14 @@ class Run:
         aim = Benchmark(name, self.family, name, self.family.source)
         unit = Unit.of(trained, aim)
         values: Any = parse_settings(trained.settings, {**trained.defaults, **settings}, f"settings of {trained.name}")
+        needed = trained.inputs(values, self.split.indices)
         training = Training(
             self.family.tasks(self.split.indices, unit.specification),
             unit.name,
             self.split,
             self.seed,
-            tuple(self.teachers.values()) if "teachers" in trained.needs else (),
-            tuple(self.datasets.values()) if "datasets" in trained.needs else (),
+            tuple(self.teachers[i] for i in needed["teachers"]),
+            tuple(self.datasets[i] for i in needed["datasets"]),
         )
         model = trained.train(training, values)
         self.tell(f"{method} fitted")

@@ -30,6 +30,8 @@ from dibs.simulation.composed import Composed
 
 VERSION = 1
 """Of the file format of models."""
+INPUTS = ("teachers", "datasets")
+"""Kinds of files that a method may read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +46,12 @@ class Training:
     split: Split
     seed: int
     teachers: Sequence[Any] = ()
-    """Teachers of all training indices, in order, if the method needs them: files, or teachers in memory.
+    """Teachers of the training indices that `Method.inputs` names, in order: files, or teachers in memory.
 
     `dibs.teachers.store.load_teacher` accepts both.
     """
     datasets: Sequence[Any] = ()
-    """Datasets of all training indices, in order, if the method needs them: files, or datasets in memory.
+    """Datasets of the training indices that `Method.inputs` names, in order: files, or datasets in memory.
 
     `dibs.datasets.store.load_dataset` accepts both.
     """
@@ -119,7 +121,9 @@ class Method:
     policy: Callable[[Model, Tasks], Policy | Composed]
     """Turns a model into a policy for the given tasks."""
     needs: tuple[str, ...] = ()
-    """Files of all training indices that training reads: teachers, datasets."""
+    """Kinds of files that training reads, of `INPUTS`; of all training indices unless `reads` says otherwise."""
+    reads: Callable[[Any, tuple[int, ...]], Mapping[str, Sequence[int]]] | None = None
+    """Given settings and training indices, returns by kind the indices whose files are read with these settings."""
     per_family: bool = False
     """Whether one model serves all benchmarks of a family."""
     zero_shot: bool = True
@@ -148,6 +152,19 @@ class Method:
     def unit(self, family: str, benchmark: str) -> str:
         """Return what its models are of: the family or the benchmark."""
         return family if self.per_family else benchmark
+
+    def inputs(self, settings: Any, train: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """Return the training indices whose files training reads, for each kind of `INPUTS`."""
+        read = dict.fromkeys(self.needs, tuple(train)) if self.reads is None else self.reads(settings, tuple(train))
+        for kind, indices in read.items():
+            if kind not in self.needs:
+                raise DibsError(f"method '{self.name}': reads() returns '{kind}', which `needs` does not list")
+            if list(indices) != sorted(set(indices) & set(train)):
+                raise DibsError(
+                    f"method '{self.name}': reads() returns {kind} of {list(indices)}; expected training indices "
+                    f"in increasing order, of {list(train)}"
+                )
+        return {kind: tuple(read.get(kind, ())) for kind in INPUTS}
 
     @property
     def model_method(self) -> str:

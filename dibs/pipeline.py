@@ -253,7 +253,8 @@ def make_model(
 ) -> tuple[Model, float]:
     """Train and save a method's model; returns it and the seconds it took."""
     family = unit.family
-    inputs = _check_inputs(method, family, split, seed, teacher_files, dataset_files)
+    needed = method.inputs(settings, split.indices)
+    inputs = _check_inputs(method, needed, family, split, seed, teacher_files, dataset_files)
     origin = model_origin(method, unit, split, seed, settings, inputs)
     origin.check(expect)
     began = time.perf_counter()
@@ -269,32 +270,34 @@ def make_model(
 
 def _check_inputs(
     method: Method,
+    needed: Mapping[str, Sequence[int]],
     family: Family,
     split: Split,
     seed: int,
     teacher_files: Sequence[Path],
     dataset_files: Sequence[Path],
 ) -> list[str]:
-    """Return the ids of all teachers and datasets that a method needs."""
-    given = {"teachers": teacher_files, "datasets": dataset_files}
-    for kind in method.needs:
-        if len(given[kind]) != len(split.indices):
-            raise DibsError(
-                f"{method.name} needs the {kind} of all {len(split.indices)} training indices of {split.name}, "
-                f"found {len(given[kind])}: pass --{kind}"
-            )
+    """Return the ids of all teachers and datasets that a method needs, `Method.inputs`."""
+    for kind, given in (("teachers", teacher_files), ("datasets", dataset_files)):
+        indices = needed[kind]
+        if len(given) != len(indices):
+            listed = f"{', '.join(map(str, indices))} of {split.name}"
+            wanted = f"needs the {kind} of index {listed}" if indices else f"reads no {kind} with these settings"
+            todo = f"pass --{kind}" if indices else f"leave out --{kind}"
+            raise DibsError(f"{method.name} {wanted}, found {len(given)}: {todo}")
     ids: list[str] = []
-    if "teachers" in method.needs:
-        for n, (index, file) in enumerate(zip(split.indices, teacher_files, strict=True)):
-            found = check_teacher(file, family, split, index, seed)
-            if n > 0:
-                made_from = {str(teacher_files[n - 1]): ids[n - 1]}
-                check_input(file, found, made_from, _teacher_command(family, split, index, seed))
-            ids.append(found["id"])
-    if "datasets" in method.needs:
-        their_teachers: Sequence[Path | None] = teacher_files or [None] * len(dataset_files)
-        for index, file, teacher in zip(split.indices, dataset_files, their_teachers, strict=True):
-            ids.append(check_dataset(file, teacher, family, split, index, seed)["id"])
+    found: dict[int, tuple[Path, str]] = {}  # teachers: file and id by index
+    for index, file in zip(needed["teachers"], teacher_files, strict=True):
+        teacher = check_teacher(file, family, split, index, seed)
+        before = None if index == 0 else split.before(index)
+        if before in found:
+            previous, previous_id = found[before]
+            check_input(file, teacher, {str(previous): previous_id}, _teacher_command(family, split, index, seed))
+        found[index] = (file, teacher["id"])
+        ids.append(teacher["id"])
+    for index, file in zip(needed["datasets"], dataset_files, strict=True):
+        source = found[index][0] if index in found else None
+        ids.append(check_dataset(file, source, family, split, index, seed)["id"])
     return ids
 
 

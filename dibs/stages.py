@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,39 +33,45 @@ class Stages:
 
     def __init__(self, family: Family, split: Split, seed: int, results: Path, tell: Callable[[str], None]) -> None:
         self.family, self.split, self.seed, self.files = family, split, seed, Layout(results)
-        self.teachers: list[tuple[Path, str]] = []  # file and id, by training index
-        self.datasets: list[tuple[Path, str]] = []
         self._tell = tell
 
-    def teachers_and_datasets(self) -> None:
-        """Make the teachers and datasets of all training indices."""
-        family, split, seed, rows = self.family, self.split, self.seed, DatasetSettings()
+    @cache  # noqa: B019
+    def teacher(self, index: int) -> tuple[Path, str]:
+        """Make the teacher of a training index, and those before it; returns its file and id."""
+        family, split, seed = self.family, self.split, self.seed
         settings = resolve(TeacherSettings(), family.teacher, family.teacher_options)
-        for index in split.indices:
-            previous = self.teachers[-1] if self.teachers else (None, None)
-            file = self.files.teacher(family.name, split.name, index, seed)
-            known = teacher_origin(family, split.name, index, seed, settings, previous[1]).id
-            if self._missing(file, known, f"teacher {index}"):
-                make_teacher(family, split, index, seed, settings, file, previous[0])
-            self.teachers.append((file, known))
-            data = self.files.dataset(family.name, split.name, index, seed)
-            made = dataset_origin(family, split.name, index, seed, rows, known).id
-            if self._missing(data, made, f"dataset {index}"):
-                make_dataset(family, split, index, seed, rows, file, data)
-            self.datasets.append((data, made))
+        before = None if index == 0 else split.before(index)
+        previous = (None, None) if before is None else self.teacher(before)
+        file = self.files.teacher(family.name, split.name, index, seed)
+        known = teacher_origin(family, split.name, index, seed, settings, previous[1]).id
+        if self._missing(file, known, f"teacher {index}"):
+            make_teacher(family, split, index, seed, settings, file, previous[0])
+        return file, known
+
+    @cache  # noqa: B019
+    def dataset(self, index: int) -> tuple[Path, str]:
+        """Make the dataset of a training index; returns its file and id."""
+        family, split, seed, settings = self.family, self.split, self.seed, DatasetSettings()
+        teacher, teacher_id = self.teacher(index)
+        file = self.files.dataset(family.name, split.name, index, seed)
+        known = dataset_origin(family, split.name, index, seed, settings, teacher_id).id
+        if self._missing(file, known, f"dataset {index}"):
+            make_dataset(family, split, index, seed, settings, teacher, file)
+        return file, known
 
     def evaluation(self, method: Method, benchmark: Benchmark, rollouts: int) -> dict[str, float]:
-        """Fit and measure a method; returns its ratios."""
+        """Fit and measure a method, with the teachers and datasets that it reads; returns its ratios."""
         split, seed, settings = self.split, self.seed, EvaluationSettings(rollouts=rollouts)
         trained = get_method(method.model_method)
         unit = Unit.of(trained, benchmark)
         values: Any = parse_settings(trained.settings, dict(trained.defaults), f"settings of {trained.name}")
-        inputs = {kind: getattr(self, kind) if kind in trained.needs else [] for kind in ("teachers", "datasets")}
+        needed = trained.inputs(values, split.indices)
+        teachers, datasets = map(self.teacher, needed["teachers"]), map(self.dataset, needed["datasets"])
+        inputs = (list(teachers), list(datasets))
         file = self.files.model(trained.name, unit.name, split.name, seed)
-        ids = [known for made in inputs.values() for _, known in made]
-        model = model_origin(trained, unit, split, seed, values, ids).id
+        model = model_origin(trained, unit, split, seed, values, [known for made in inputs for _, known in made]).id
         if self._missing(file, model, f"{trained.name} {unit.name}"):
-            make_model(trained, unit, split, seed, values, file, *([f for f, _ in made] for made in inputs.values()))
+            make_model(trained, unit, split, seed, values, file, *([f for f, _ in made] for made in inputs))
         output = self.files.evaluation(method.name, benchmark.id, split.name, seed)
         known = evaluation_origin(method, benchmark, split, seed, settings, model).id
         if self._missing(output, known, f"evaluation of {method.name} on {benchmark.id}"):

@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dibs import cli, datasets, evaluation, methods, pipeline, registry, teachers
 from dibs.datasets.build import DatasetSettings
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import get_benchmark, get_family, load_family
+from dibs.families import Tasks, get_benchmark, get_family, load_family
 from dibs.files import KEY, read_metadata, read_table, read_tensors, write_json
-from dibs.methods import get_method
+from dibs.methods import Method, Model, Training, get_method, load_model
 from dibs.paths import Layout
 from dibs.settings import parse_settings
 from dibs.teachers.base import get_algorithm
+from dibs.teachers.store import load_teacher
 from dibs.teachers.train import TeacherSettings, resolve
 
 TRAIN = (0, 2, 4)
@@ -301,7 +303,60 @@ def test_teachers_and_datasets_of_something_else_are_refused(work: Workspace):
 def test_all_training_indices_are_needed(work: Workspace):
     for kind, files in {"teachers": work.teacher, "datasets": work.dataset}.items():
         message = work.refuses("fit", f"--{kind}", str(files(0)), str(files(2)))
-        assert message == f"dibs needs the {kind} of all 3 training indices of gap2, found 2: pass --{kind}"
+        assert message == f"dibs needs the {kind} of index 0, 2, 4 of gap2, found 2: pass --{kind}"
+
+
+@pytest.fixture
+def base_only(monkeypatch) -> str:
+    """A method that reads the teacher of index 0 only, or with `all: true` in its settings, all of them."""
+
+    @dataclass(frozen=True)
+    class Settings:
+        all: bool = False
+
+    def reads(settings: Settings, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        return {"teachers": train if settings.all else train[:1]}
+
+    def train(training: Training, settings: Settings) -> Model:
+        teachers = [load_teacher(file) for file in training.teachers]
+        return Model({"actors": np.stack([t.actor for t in teachers])}, {}, training.teacher_steps())
+
+    def policy(model: Model, tasks: Tasks) -> Any:
+        raise AssertionError("not measured")
+
+    method = Method("base-only", "Base", Settings, train, policy, ("teachers",), reads, per_family=True)
+    monkeypatch.setitem(registry._added["methods"], "base-only", method)
+    return "base-only"
+
+
+def test_a_method_reads_what_it_says_for_its_settings(work: Workspace, base_only):
+    output = work.root / "base.safetensors"
+    for index in (2, 4):
+        work.teacher(index).unlink()  # not read
+    work("fit", "--method", base_only, "--settings", "{}", "--output", str(output))
+    model, meta = load_model(output)
+    assert len(model.tensors["actors"]) == 1
+    assert meta["inputs"] == [read_metadata(work.teacher(0))["id"]]
+    message = work.refuses("fit", "--method", base_only, "--settings", '{"all": true}')
+    assert str(work.teacher(2)) in message
+    both = [str(work.teacher(0)), str(work.teacher(2))]
+    message = work.refuses("fit", "--method", base_only, "--settings", "{}", "--teachers", *both)
+    assert message == "base-only needs the teachers of index 0 of gap2, found 2: pass --teachers"
+
+
+def test_files_that_a_method_does_not_read_are_refused(work: Workspace):
+    message = work.refuses("fit", "--method", "maml", "--settings", "{}", "--teachers", str(work.teacher(0)))
+    assert message == "maml reads no teachers with these settings, found 1: leave out --teachers"
+
+
+def test_ars_with_a_budget_reads_no_teachers(work: Workspace):
+    for index in (0, 2, 4):
+        work.teacher(index).unlink()
+    few = {"steps": 2000, "restarts": 1, "trial": 1, "check_rollouts": 2, "directions": 2, "best": 1}
+    given = ["fit", "--method", "ars", "--output", str(work.root / "ars.safetensors")]
+    work(*given, "--settings", json.dumps(few))
+    assert load_model(work.root / "ars.safetensors")[1]["inputs"] == []
+    assert str(work.teacher(0)) in work.refuses(*given, "--settings", "{}")
 
 
 # --- (e) versions ----------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def run(family: Family, root: Path, teachers: dict[str, Any]) -> None:
     for name in TRAINED:
         method = get_method(name)
         chosen: Any = parse_settings(method.settings, {**method.defaults, **SMALL.get(name, {})}, name)
-        files = {"teachers": list(weights.values()), "datasets": list(datasets.values())}
-        inputs = [files[kind] if kind in method.needs else [] for kind in ("teachers", "datasets")]
+        needed = method.inputs(chosen, TRAIN)
+        inputs = [[weights[i] for i in needed["teachers"]], [datasets[i] for i in needed["datasets"]]]
         make_model(method, unit, split, 0, chosen, layout.model(name, family.name, "sparse", 0), *inputs)
 
 

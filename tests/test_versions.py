@@ -104,8 +104,9 @@ class Runs:
         if not file.exists():
             method = get_method(name)
             settings: Any = parse_settings(method.settings, {**method.defaults, **SMALL[name]}, name)
-            weights = [self.teacher("ars", i) for i in TRAIN] if "teachers" in method.needs else []
-            data = [self.dataset(i) for i in TRAIN] if "datasets" in method.needs else []
+            needed = method.inputs(settings, TRAIN)
+            weights = [self.teacher("ars", i) for i in needed["teachers"]]
+            data = [self.dataset(i) for i in needed["datasets"]]
             make_model(method, Unit.of(method, self.benchmark), self.split, 0, settings, file, weights, data)
         return file
 

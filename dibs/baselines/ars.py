@@ -125,5 +125,11 @@ def search(
 
 
 LOOK: dict[str, Any] = {"color": "#1F77B4", "marker": "o", "hatch": "...", "dashes": (), "order": 1}
-# Teachers are needed for the budget.
-METHOD = Method("ars", "ARS", Settings, train, flat_policy, ("teachers",), memory_mb=2000, minutes=30, **LOOK)
+
+
+def reads(settings: Settings, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Teachers are needed for the budget only."""
+    return {} if settings.steps else {"teachers": train}
+
+
+METHOD = Method("ars", "ARS", Settings, train, flat_policy, ("teachers",), reads, memory_mb=2000, minutes=30, **LOOK)

@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> None:
     rows = []
     for seed in range(args.seeds):
         stages = Stages(family, split, seed, args.results, lambda text: print(text, flush=True))
-        stages.teachers_and_datasets()
         for method in methods:
             for benchmark in benchmarks:
                 ratios = stages.evaluation(method, benchmark, args.rollouts)

@@ -54,10 +54,10 @@ def register(subparsers: Any) -> None:
     add_run(parser, "BENCHMARK")
     parser.add_argument("--method", default="dibs", help="method to train (default: dibs)")
     parser.add_argument(
-        "--teachers", type=Path, nargs="+", metavar="FILE", help="teachers of all training indices, in order"
+        "--teachers", type=Path, nargs="+", metavar="FILE", help="teachers that the method reads, by training index"
     )
     parser.add_argument(
-        "--datasets", type=Path, nargs="+", metavar="FILE", help="datasets of all training indices, in order"
+        "--datasets", type=Path, nargs="+", metavar="FILE", help="datasets that the method reads, by training index"
     )
     parser.set_defaults(run=run_fit)
 
@@ -154,10 +154,11 @@ def run_fit(args: argparse.Namespace) -> None:
     )
     files = layout(args)
     teachers, datasets = args.teachers or [], args.datasets or []
-    if "teachers" in method.needs and not teachers:
-        teachers = [files.teacher(unit.family.name, split.name, i, args.seed) for i in split.indices]
-    if "datasets" in method.needs and not datasets:
-        datasets = [files.dataset(unit.family.name, split.name, i, args.seed) for i in split.indices]
+    needed = method.inputs(settings, split.indices)
+    if not teachers:
+        teachers = [files.teacher(unit.family.name, split.name, i, args.seed) for i in needed["teachers"]]
+    if not datasets:
+        datasets = [files.dataset(unit.family.name, split.name, i, args.seed) for i in needed["datasets"]]
     output = args.output or files.model(method.name, unit.name, split.name, args.seed)
     label = f"{method.name} {unit.name} {split.name} seed {args.seed}"
     model, seconds = make_model(

@@ -139,24 +139,54 @@ class Plan:
         return [] if before is None else [str(self.layout.teacher(family, split, before, seed))]
 
     @cache  # noqa: B019
-    def teachers(self, family: str, split: str, seed: int, kind: str = "weights") -> list[str]:
-        """Return the files of one kind of the teachers of a split."""
-        indices = self.split(family, split).indices
-        return [teacher_files(self.layout.teacher(family, split, i, seed))[kind] for i in indices]
+    def teachers(
+        self, family: str, split: str, seed: int, kind: str = "weights", indices: tuple[int, ...] | None = None
+    ) -> list[str]:
+        """Return the files of one kind of the teachers of a split, by default of all training indices."""
+        chosen = self.split(family, split).indices if indices is None else indices
+        return [teacher_files(self.layout.teacher(family, split, i, seed))[kind] for i in chosen]
 
     @cache  # noqa: B019
-    def datasets(self, family: str, split: str, seed: int) -> list[str]:
-        """Return the datasets of a split."""
-        return [str(self.layout.dataset(family, split, i, seed)) for i in self.split(family, split).indices]
+    def datasets(self, family: str, split: str, seed: int, indices: tuple[int, ...] | None = None) -> list[str]:
+        """Return the datasets of a split, by default of all training indices."""
+        chosen = self.split(family, split).indices if indices is None else indices
+        return [str(self.layout.dataset(family, split, i, seed)) for i in chosen]
+
+    @cache  # noqa: B019
+    def _read(self, method: str, family: str, split: str) -> dict[str, tuple[int, ...]]:
+        """Return the training indices whose teachers and datasets a method's model is made from."""
+        record = get_method(get_method(method).model_method)
+        return record.inputs(self._method_settings(record.name, family), self.split(family, split).indices)
+
+    @cache  # noqa: B019
+    def needed(self, family: str, split: str) -> dict[str, tuple[int, ...]]:
+        """Return the training indices whose teachers and datasets the config's methods need, earlier teachers of the
+        chain included."""
+        read = [self._read(method, family, split) for method in self.config.methods]
+        last = max((i for of in read for indices in of.values() for i in indices), default=-1)
+        return {
+            "teachers": tuple(i for i in self.split(family, split).indices if i <= last),
+            "datasets": tuple(sorted({i for of in read for i in of["datasets"]})),
+        }
+
+    def needed_teachers(self, splits: Iterable[tuple[str, str, int]], kind: str = "weights") -> list[str]:
+        """Return the files of one kind of the teachers that the config's methods need at some (family, split, seed)."""
+        found = (self.teachers(f, s, n, kind, self.needed(f, s)["teachers"]) for f, s, n in splits)
+        return list(dict.fromkeys(file for files in found for file in files))
+
+    def needed_datasets(self, splits: Iterable[tuple[str, str, int]]) -> list[str]:
+        """Return the datasets that the config's methods need at some (family, split, seed)."""
+        found = (self.datasets(f, s, n, self.needed(f, s)["datasets"]) for f, s, n in splits)
+        return list(dict.fromkeys(file for files in found for file in files))
 
     def model_inputs(self, method: str, unit: str, split: str, seed: int) -> dict[str, list[str]]:
         """Return what a method reads: teachers with their metrics, and datasets."""
-        needs, family = get_method(method).needs, self.unit(method, unit).family.name
-        teachers = "teachers" in needs
+        family = self.unit(method, unit).family.name
+        read = self._read(method, family, split)
         return {
-            "teachers": self.teachers(family, split, seed) if teachers else [],
-            "metrics": self.teachers(family, split, seed, "metrics") if teachers else [],
-            "datasets": self.datasets(family, split, seed) if "datasets" in needs else [],
+            "teachers": self.teachers(family, split, seed, indices=read["teachers"]),
+            "metrics": self.teachers(family, split, seed, "metrics", read["teachers"]),
+            "datasets": self.datasets(family, split, seed, read["datasets"]),
         }
 
     def unit(self, method: str, name: str) -> Unit:
@@ -194,14 +224,20 @@ class Plan:
     @cached_property
     def _reports(self) -> dict[str, tuple[Report, tuple[str, ...]]]:
         """Reports that the config asks for and that can be made from its methods, by name."""
-        return {name: found for name, found in self.config.made_reports().items() if self._can_make(found[0])}
+        return {name: found for name, found in self.config.made_reports().items() if self._can_make(*found)}
 
-    def _can_make(self, report: Report) -> bool:
+    def _can_make(self, report: Report, benchmarks: Iterable[str]) -> bool:
         if report.inputs == "models":
             return bool(self._shown_methods(report))
         if report.inputs == "teachers":
-            return any(get_method(m).needs for m in self.config.methods)
+            middles = self._middle_splits(benchmarks)
+            return all(self.needed(f, split.name)["teachers"] == split.indices for f, split in middles)
         return True
+
+    def _middle_splits(self, benchmarks: Iterable[str]) -> list[tuple[str, Split]]:
+        """Return the middle split of each family of the benchmarks."""
+        families = {self.benchmark(b).family.name: self.benchmark(b).family for b in benchmarks}
+        return [(name, middle(self.config.splits_of(family))) for name, family in families.items()]
 
     def _shown_methods(self, report: Report) -> list[str]:
         """Methods whose models a report reads: those it names, or the first of the config that fits a family's
@@ -240,10 +276,7 @@ class Plan:
             return [self.evaluation_list(benchmark) for benchmark in benchmarks]
         if report.inputs == "none":
             return []
-        families = dict.fromkeys(self.benchmark(b).family.name for b in benchmarks)
-        splits = [
-            (f, middle(self.config.splits_of(self.family(f))).name, s) for f in families for s in self.config.seeds
-        ]
+        splits = [(f, split.name, s) for f, split in self._middle_splits(benchmarks) for s in self.config.seeds]
         if report.inputs == "teachers":
             return list(dict.fromkeys(file for split in splits for file in self.teachers(*split)))
         return [str(self.layout.model(m, *split)) for m in self._shown_methods(report) for split in splits]
@@ -269,11 +302,9 @@ class Plan:
         """Return the id of a model."""
         record, of = get_method(method), self.unit(method, unit)
         name, chosen = of.family.name, self.split(of.family.name, split)
-        inputs = []
-        if "teachers" in record.needs:
-            inputs += [self.teacher_id(name, split if i else BASE, i, seed) for i in chosen.indices]
-        if "datasets" in record.needs:
-            inputs += [self.dataset_id(name, split if i else BASE, i, seed) for i in chosen.indices]
+        read = self._read(method, name, split)
+        inputs = [self.teacher_id(name, split if i else BASE, i, seed) for i in read["teachers"]]
+        inputs += [self.dataset_id(name, split if i else BASE, i, seed) for i in read["datasets"]]
         return model_origin(record, of, chosen, seed, self._method_settings(method, name), inputs).id
 
     def evaluation_id(self, method: str, benchmark: str, split: str, seed: int) -> str:
@@ -330,11 +361,9 @@ class Plan:
     def counts(self) -> dict[str, int]:
         """Return how many files of each stage there are."""
         models = {self.model(e.method, e.benchmark, e.split, e.seed) for e in self.evaluations}
-        needing = any(get_method(m).needs for m in self.config.methods)
-        teachers = {file for split in self.splits for file in self.teachers(*split)} if needing else set()
         return {
-            "teachers": len(teachers),
-            "datasets": len(teachers),
+            "teachers": len(self.needed_teachers(self.splits)),
+            "datasets": len(self.needed_datasets(self.splits)),
             "models": len(models),
             "evaluations": len(self.evaluations),
         }

@@ -39,11 +39,10 @@ def files(plan: Plan, family: str = "") -> dict[str, list[str]]:
     splits = [split for split in plan.splits if family in ("", split[0])]
     measured = [e for e in plan.evaluations if family in ("", plan.benchmark(e.benchmark).family.name)]
     fitted = [m for m in plan.config.methods if "datasets" in get_method(m).needs and get_method(m).per_family]
-    needing = any(get_method(m).needs for m in plan.config.methods)
     return {
         "evaluations": [plan.evaluation(e) for e in measured],
-        "teachers": _unique(file for split in splits for file in plan.teachers(*split, "metrics")) if needing else [],
-        "datasets": _unique(file for split in splits for file in plan.datasets(*split)) if fitted else [],
+        "teachers": plan.needed_teachers(splits, "metrics"),
+        "datasets": plan.needed_datasets(splits),
         "models": [str(metrics(plan.layout.model(m, *split))) for m in fitted for split in splits],
     }
 

@@ -303,7 +303,8 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
         method = get_method(name)
         settings = parse_settings(method.settings, {**method.defaults, **quick})
         output = tmp_path / name / "model.safetensors"
-        given = [teachers, datasets] if "datasets" in method.needs else [teachers]
+        needed = method.inputs(settings, split.indices)
+        given = [teachers if needed["teachers"] else [], datasets if needed["datasets"] else []]
         stages.make_model(method, unit, split, 0, settings, output, *given)
     model, _ = load_model(tmp_path / "dibs-plus" / "model.safetensors")
     template = evolution_of(model, "")

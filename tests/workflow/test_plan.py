@@ -6,6 +6,7 @@ import re
 import resource
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from dibs import registry
 from dibs.errors import DibsError
 from dibs.methods import get_method
 from dibs.studies.checks import load_config, parse_config
@@ -112,6 +114,46 @@ def test_benchmarks_of_a_family_share_what_they_are_trained_on():
     assert plan.previous("car2d-reach", "gap20", 20, 3) == ["results/teachers/car2d-reach/base/seed3/0.safetensors"]
     assert plan.previous("car2d-reach", "gap5", 20, 3) == ["results/teachers/car2d-reach/gap5/seed3/15.safetensors"]
     assert plan.previous("car2d-reach", "base", 0, 3) == []
+
+
+def test_only_what_methods_read_is_planned(monkeypatch: pytest.MonkeyPatch):
+    """ARS with a budget of its own reads no teachers. A method that reads index 4 needs the chain up to it."""
+    raw = {**yaml.safe_load(Path("tests/workflow/tiny.yaml").read_text()), "methods": ["ars"], "ablations": {}}
+    raw |= {"sweeps": {}, "gaps": [2]}
+
+    def plan(**changes: Any) -> Plan:
+        return Plan(parse_config(raw | changes, "test"))
+
+    budget = plan(baselines={"ars": {"steps": 1000}})
+    assert plan().counts()["teachers"] == 3 and plan().counts()["datasets"] == 0
+    assert budget.counts() == {"teachers": 0, "datasets": 0, "models": 1, "evaluations": 1}
+    assert budget.model_inputs("ars", "tiny-reach-k2", "gap2", 0) == {"teachers": [], "metrics": [], "datasets": []}
+    assert plan().model_id("ars", "tiny-reach-k2", "gap2", 0) != budget.model_id("ars", "tiny-reach-k2", "gap2", 0)
+
+    def reads(settings: Any, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        return {"teachers": train[:1], "datasets": train[1:2]}
+
+    middle_only = replace(get_method("bc"), name="middle-only", reads=reads)
+    monkeypatch.setitem(registry._added["methods"], "middle-only", middle_only)
+    chosen = plan(methods=["middle-only"])
+    inputs = chosen.model_inputs("middle-only", "tiny-reach-k2", "gap2", 0)
+    assert [Path(f).stem for f in inputs["teachers"] + inputs["metrics"] + inputs["datasets"]] == ["0", "0", "2"]
+    assert chosen.counts()["teachers"] == 2 and chosen.counts()["datasets"] == 1
+    assert not [file for file in chosen.reports("figure") if "drift" in file]  # shows teachers of all indices
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        ({"models": (0,)}, "reads() returns 'models', which `needs` does not list"),
+        ({"teachers": (0, 1)}, "reads() returns teachers of [0, 1]; expected training indices"),
+        ({"teachers": (4, 0)}, "reads() returns teachers of [4, 0]; expected training indices in increasing order"),
+    ],
+)
+def test_a_wrong_record_is_named(read: dict[str, tuple[int, ...]], message: str):
+    wrong = replace(get_method("bc"), reads=lambda settings, train: read)
+    with pytest.raises(DibsError, match=re.escape(f"method 'bc': {message}")):
+        wrong.inputs(None, (0, 2, 4))
 
 
 # --- reports ---------------------------------------------------------------------------------------------
