@@ -12,7 +12,6 @@ The policy follows its path of reach-avoid edges and switches when it enters an 
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +21,28 @@ from dibs import gym
 from dibs.envs import Array, check_array
 from dibs.errors import DibsError
 from dibs.families import Family, Tasks, load_family
-from dibs.files import damaged, read_tensors, write_tensors
+from dibs.files import read_tensors, write_tensors
 from dibs.methods import Model
-from dibs.policies.network import Network
-from dibs.policies.scaling import Scaling
 from dibs.provenance import Origin, check_kind
 from dibs.seeding import stream
-from dibs.simulation import EdgeTask, SpecTask, draw
-from dibs.simulation.composed import Composed, network_paths
+from dibs.simulation import EdgeTask, Moment, SpecTask, draw
+from dibs.simulation.composed import Composed
 from dibs.spectrl import satisfied
-from dibs.templates.template import RUNAWAY, check_fits, evolution_of
+from dibs.templates.template import check_fits, compose, evolution_of
 
 
 class IndexPolicy:
     """Edge policies composed along one path, at one index."""
 
-    def __init__(
-        self,
-        family: Family,
-        specification: str,
-        index: int,
-        path: tuple[str, ...],
-        network: Network,
-        scaling: Scaling,  # of the path's edges
-        actors: Array,  # (stages, size)
-        role: str = "unseen",  # or train
-    ) -> None:
-        self.family, self.specification, self.index, self.path = family, specification, index, path
-        self.network, self.scaling, self.actors, self.role = network, scaling, actors, role
-        self._targets = [EdgeTask(self.tasks.ground([(index, name)])) for name in path]
-        self._folded = network.fold(actors, scaling.center, scaling.half)
+    def __init__(self, family: Family, specification: str, index: int, model: Model, where: str) -> None:
+        """`model` is a template's; errors name `where` it is from."""
+        self.family, self.specification, self.index, self.model = family, specification, index, model
+        self.template = evolution_of(model, where)
+        check_fits(self.template, self.tasks)
+        self.path = self.template.path(self.tasks.graph, index)
+        self.role = "train" if index in self.template.train else "unseen"
+        self._targets = [EdgeTask(self.tasks.ground([(index, name)])) for name in self.path]
+        self._policies = [self.template.edge_policy(family.environment, [(index, name)]) for name in self.path]
         self.stage = 0
 
     def __repr__(self) -> str:
@@ -73,7 +64,10 @@ class IndexPolicy:
         entered = self._targets[self.stage].target_distance(state[None, None])[0, 0] >= 0.0
         if entered and self.stage < len(self.path) - 1:
             self.stage += 1
-        return self.network.forward(self._folded[self.stage], environment.observe(state[None]))[0]
+        one = state[None, None]  # a single task and rollout
+        still = np.ones((1, 1), dtype=bool)
+        now = Moment(environment.observe(one), one, None, np.zeros((1, 1), dtype=np.intp), still)
+        return self._policies[self.stage].act(now, None)[0][0, 0]
 
     def make_env(self, **kwargs: Any) -> Any:
         """Return the Gymnasium environment of this policy's specification and index."""
@@ -81,7 +75,7 @@ class IndexPolicy:
 
     def composed(self) -> Composed:
         """Return the policy in the form that the simulator runs."""
-        return network_paths(self.network, self.scaling, self.path, self.actors[None], [self.path])
+        return compose(self.template, self.tasks)
 
     def episodes(self, count: int, seed: int) -> list[tuple[Array, bool]]:
         """Run episodes; return the states (time, dim) of each and whether they satisfy the specification."""
@@ -100,31 +94,24 @@ class IndexPolicy:
 def policy_at(model: Model, where: str, family: Family, specification: str, index: int) -> IndexPolicy:
     """Return the composed policy of any index ≥ 0, from a template's model alone; `where` names the model in errors."""
     family.check_index(index, beyond=True)
-    template = evolution_of(model, where)
-    tasks = family.tasks([index], specification)
-    check_fits(template, tasks)
-    path = template.path(tasks.graph, index)
-    rows = [template.edges.index(name) for name in path]
-    actors = template.actors([index])[index][rows]
-    if np.abs(actors).max() >= RUNAWAY:
+    policy = IndexPolicy(family, specification, index, model, where)
+    if not policy.template.holds(index, policy.path):
         raise DibsError(f"index {index}: the template's parameters run away before it; it does not extend that far")
-    role = "train" if index in template.train else "unseen"
-    scaling = template.scaling.take(np.array(rows))
-    return IndexPolicy(family, specification, index, path, template.network, scaling, actors, role)
+    return policy
 
 
 def save_policy(path: Path, policy: IndexPolicy, origin: Origin) -> None:
-    """Write a policy with its family's description, so that the file needs no other."""
+    """Write a policy with its template and its family's description, so that the file needs no other."""
     write_tensors(
         path,
-        {"actors": policy.actors, "scaling_center": policy.scaling.center, "scaling_half": policy.scaling.half},
+        policy.model.tensors,
         {
             **origin.metadata(),
             "index": policy.index,
             "path": list(policy.path),
             "role": policy.role,
             "specification": policy.specification,
-            "network": asdict(policy.network),
+            "model": dict(policy.model.metadata),
             "description": policy.family.description_data(),
         },
     )
@@ -134,21 +121,7 @@ def load_policy(path: str | Path) -> IndexPolicy:
     """Read a policy."""
     tensors, meta = read_tensors(path)
     check_kind(path, meta, "policy")
-    network = Network(**{**meta["network"], "hidden": tuple(meta["network"]["hidden"])})
-    stages = len(meta["path"])
-    expected = {"actors": (stages, network.size)}
-    expected |= {name: (stages, network.inputs) for name in ("scaling_center", "scaling_half")}
-    for name, shape in expected.items():
-        if name not in tensors or tensors[name].shape != shape:
-            found = tensors[name].shape if name in tensors else "nothing"
-            raise damaged(path, f"{name}: expected shape {shape}, found {found}")
-    return IndexPolicy(
-        load_family(meta["description"]),
-        meta["specification"],
-        meta["index"],
-        tuple(meta["path"]),
-        network,
-        Scaling(tensors["scaling_center"], tensors["scaling_half"]),
-        tensors["actors"],
-        meta["role"],
-    )
+    if "model" not in meta:
+        raise DibsError(f"{path}: written by an older version; write it again with `dibs policy`")
+    model = Model(tensors, meta["model"], 0)
+    return IndexPolicy(load_family(meta["description"]), meta["specification"], meta["index"], model, str(path))

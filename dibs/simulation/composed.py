@@ -15,7 +15,7 @@ from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
-from dibs.simulation.loop import Draws, NetworkPolicy, Policy, StateRecorder, rollout
+from dibs.simulation.loop import BasePolicy, Draws, Moment, NetworkPolicy, Policy, StateRecorder, rollout
 from dibs.simulation.tasks import EdgeTask, Rewards, Rows, SpecTask
 
 Path = tuple[str, ...]
@@ -84,6 +84,40 @@ class Composed:
             arrived = ~moving if going is None else np.zeros_like(moving)
             going = arrived | (moving & (task.target_distance(here) >= 0.0))
         return Recorded(path, time + 1)
+
+
+class PerTask(BasePolicy):
+    """Several policies, each for some of the tasks of a batch."""
+
+    def __init__(self, rows: Sequence[Rows], policies: Sequence[Policy]) -> None:
+        """`policies[n]` acts in the tasks `rows[n]`; together these are all tasks."""
+        self.rows, self.policies = rows, policies
+        self.stops = any(policy.stops for policy in policies)
+
+    def begin(self, shape: tuple[int, ...]) -> list[Any]:
+        return [
+            policy.begin((*shape[:-2], len(rows), shape[-1]))
+            for rows, policy in zip(self.rows, self.policies, strict=True)
+        ]
+
+    def act(self, now: Moment, memory: list[Any]) -> tuple[Array, list[Any]]:
+        actions, after = None, []
+        for rows, policy, own in zip(self.rows, self.policies, memory, strict=True):
+            reward = None if now.reward is None else now.reward[..., rows, :]
+            part = Moment(
+                now.observation[..., rows, :, :],
+                now.states[..., rows, :, :],
+                reward,
+                now.stage[..., rows, :],
+                now.alive[..., rows, :],
+            )
+            found, own = policy.act(part, own)
+            if actions is None:
+                actions = np.empty((*now.states.shape[:-1], found.shape[-1]), dtype=found.dtype)
+            actions[..., rows, :, :] = found
+            after.append(own)
+        assert actions is not None
+        return actions, after
 
 
 def network_paths(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dibs.envs import Array
+from dibs.envs import Array, Environment
 from dibs.errors import DibsError
 from dibs.families import Split, Tasks
 from dibs.files import damaged
@@ -22,7 +22,8 @@ from dibs.methods import Model, Training
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.seeding import stream
-from dibs.simulation import EdgeTask, NetworkPolicy, StateRecorder, draw, rollout
+from dibs.simulation import EdgeTask, NetworkPolicy, Policy, StateRecorder, draw, rollout
+from dibs.simulation.composed import PerTask
 from dibs.spectrl import Graph
 from dibs.teachers.train import Teacher
 from dibs.templates.fit import Fit, FitSettings, fit
@@ -181,6 +182,23 @@ class Branched:
     def actors(self, indices: Sequence[int]) -> dict[int, Array]:
         """Return the actors (edges, size) of every given index, unrolled by its mode's template."""
         return {index: self.modes[self.mode(index)].actors([index])[index] for index in indices}
+
+    def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> Policy:
+        """Return the policy of a batch of tasks, each from the template of its index's mode."""
+        mode = np.array([self.mode(index) for index, _ in pairs])
+        rows = [np.flatnonzero(mode == m) for m in np.unique(mode)]
+        policies = [
+            self.modes[int(mode[own[0]])].edge_policy(environment, [pairs[n] for n in own.tolist()]) for own in rows
+        ]
+        return policies[0] if len(rows) == 1 else PerTask(rows, policies)
+
+    def holds(self, index: int, edges: Sequence[str]) -> bool:
+        """Whether the template of the index's mode holds."""
+        return self.modes[self.mode(index)].holds(index, edges)
+
+    def describe(self, edge: str) -> str:
+        """Say what is known of one edge in every mode."""
+        return "; ".join(f"mode {m}: {mode.describe(edge)}" for m, mode in enumerate(self.modes))
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
         """Return the path that the guard of the index's mode takes."""

@@ -11,6 +11,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dibs.envs import Array
+from dibs.errors import DibsError
+
+STEPWISE = 1024  # steps up to which every policy on the way is computed; more of them in closed form
+LONGEST = 100_000  # steps that a polynomial of degree 2 or more is unrolled, which has no closed form
 
 
 def identity(degree: int, shape: tuple[int, ...]) -> Array:
@@ -53,6 +57,43 @@ def slope(kappa: Array, theta: Array) -> Array:
 def unroll(kappa: Array, theta: Array, steps: int) -> Array:
     """Return all policies (steps + 1, *batch, size) from `theta` on: UnrollPolicy(κ, π, Δ, m) for Δ = 0 … steps."""
     return travel([kappa], [0] * steps, theta)
+
+
+def unroll_to(kappa: Array, theta: Array, steps: Sequence[int]) -> dict[int, Array]:
+    """Return the policies (*batch, size) after each of the given numbers of steps; no others are kept in memory."""
+    wanted = sorted(set(steps))
+    far = [count for count in wanted if count > STEPWISE] if len(kappa) <= 2 else []
+    if wanted and not far and wanted[-1] > LONGEST:
+        raise DibsError(
+            f"a polynomial of degree {len(kappa) - 1} has no closed form and is unrolled at most {LONGEST:,} steps, "
+            f"found {wanted[-1]:,}; use degree 0 or 1, or another class of templates"
+        )
+    found, policy = {}, theta.astype(np.result_type(kappa, theta))
+    for count in range((wanted[-1] if not far else STEPWISE) + 1 if wanted else 0):
+        if count in wanted:
+            found[count] = policy
+        policy = apply(kappa, policy)
+    for count in far:
+        shift, factor = power(kappa, count)
+        found[count] = factor * theta + shift
+    return found
+
+
+def power(kappa: Array, steps: int) -> Array:
+    """Return the κ of degree 1 whose single step equals `steps` of the given κ of degree 0 or 1, by doubling."""
+    one = np.stack([kappa[0], np.ones_like(kappa[0]) if len(kappa) == 1 else kappa[1]])
+    total = np.stack([np.zeros_like(kappa[0]), np.ones_like(kappa[0])])
+    while steps:
+        if steps & 1:
+            total = _after(one, total)
+        one = _after(one, one)
+        steps >>= 1
+    return total
+
+
+def _after(second: Array, first: Array) -> Array:
+    """Return the κ of degree 1 that takes the step `first`, then `second`."""
+    return np.stack([second[1] * first[0] + second[0], second[1] * first[1]])
 
 
 def travel(kappas: Sequence[Array], steps: Sequence[int], theta: Array) -> Array:

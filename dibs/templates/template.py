@@ -2,19 +2,20 @@
 
 `PolicyEvolution` is what all classes of templates have in common, `evolution_of` reads any of them, and `compose`
 turns it into policies of given tasks. `Template` is the paper's class: one polynomial κ per edge, unrolled from a
-base policy. `gather` collects the datasets it is fitted to.
+base policy. `Joined` gives each edge a template of a class of its own. `gather` collects the datasets that templates
+are fitted to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from dibs.datasets.store import load_dataset
-from dibs.envs import Array
+from dibs.envs import Array, Environment
 from dibs.errors import DibsError
 from dibs.families import Tasks
 from dibs.files import damaged
@@ -23,17 +24,21 @@ from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.provenance import check_input
 from dibs.registry import resolve
-from dibs.simulation import Rows
-from dibs.simulation.composed import Composed, network_paths
+from dibs.simulation import NetworkPolicy, Policy, Rows
+from dibs.simulation.composed import Composed, PerTask
 from dibs.spectrl import Graph
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher
 from dibs.templates.fit import FitSettings, Supervision
 from dibs.templates.guards import EdgeRecord, choose_path
-from dibs.templates.polynomial import unroll
+from dibs.templates.polynomial import identity, unroll_to
 
 RUNAWAY = 1e6  # parameters this large mean that a template does not extend to an index
-CLASSES = {"polynomial": "dibs.templates.template:Template", "branched": "dibs.templates.branched:Branched"}
+CLASSES = {
+    "polynomial": "dibs.templates.template:Template",
+    "branched": "dibs.templates.branched:Branched",
+    "joined": "dibs.templates.template:Joined",
+}
 """Classes of templates, by `metadata["class"]` of their models."""
 
 
@@ -52,19 +57,30 @@ class PolicyEvolution(Protocol):
     def edges(self) -> tuple[str, ...]: ...
 
     @property
-    def network(self) -> Network: ...
+    def network(self) -> Network:
+        """Shape of the base policies' networks."""
 
-    @property
-    def scaling(self) -> Scaling: ...
+    def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> Policy:
+        """Return the policy of a batch of tasks: pairs of an index ≥ 0, trained or not, and an edge."""
 
-    def actors(self, indices: Sequence[int]) -> dict[int, Array]:
-        """Return the actors (edges, size) of every given index, trained or not."""
+    def holds(self, index: int, edges: Sequence[str]) -> bool:
+        """Whether the policies of these edges can be held at an index: their parameters do not run away before it."""
+
+    def describe(self, edge: str) -> str:
+        """Say in plain words what class an edge has, what moves, and how far to trust it."""
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
         """Return the names of the edges to follow at an index; nothing but its number is known of an unseen one."""
 
     def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
         """Return what its file contains."""
+
+
+class Part(PolicyEvolution, Protocol):
+    """A template that can be joined with others: its guard's records do not depend on the index."""
+
+    @property
+    def records(self) -> Mapping[str, EdgeRecord]: ...
 
 
 def evolution_of(model: Model, where: str) -> PolicyEvolution:
@@ -96,10 +112,12 @@ def template_policy(model: Model, tasks: Tasks) -> Composed:
 def compose(template: PolicyEvolution, tasks: Tasks) -> Composed:
     """Return the policies of the given tasks, each along the path that the guard takes at its index."""
     check_fits(template, tasks)
-    actors = template.actors(tasks.indices)
-    paths = [template.path(tasks.graph, index) for index in tasks.indices]
-    stacked = np.stack([actors[index] for index in tasks.indices])
-    return network_paths(template.network, template.scaling, template.edges, stacked, paths)
+
+    def stage_policy(rows: Sequence[int], names: Sequence[str]) -> Policy:
+        pairs = [(tasks.indices[row], name) for row, name in zip(rows, names, strict=True)]
+        return template.edge_policy(tasks.environment, pairs)
+
+    return Composed([template.path(tasks.graph, index) for index in tasks.indices], stage_policy)
 
 
 # --- one polynomial per edge -----------------------------------------------------------------------------
@@ -120,15 +138,49 @@ class Template:
 
     def actors(self, indices: Sequence[int]) -> dict[int, Array]:
         """Return the actors (edges, size) of every given index, unrolled from the base."""
-        if min(indices, default=0) < 0:
-            raise DibsError(f"index {min(indices)}: a template unrolls to indices ≥ 0")
-        with np.errstate(over="ignore", invalid="ignore"):
-            policies = unroll(self.kappa, self.base.astype(np.float64), max(indices, default=0))
-        # A polynomial may run away beyond its last training index. What is left is a policy that fails.
-        policies = np.nan_to_num(policies, nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY).astype(np.float32)
+        every = np.arange(len(self.edges))
+        found = self._unrolled(np.repeat(np.array(indices, dtype=np.intp), len(every)), np.tile(every, len(indices)))
+        return dict(zip(indices, found.reshape(len(indices), *self.base.shape), strict=True))
+
+    def _unrolled(self, indices: Rows, edges: Rows) -> Array:
+        """Return the actors (n, size) of n pairs of an index and a position of an edge."""
+        check_indices(indices)
         # Before the first teacher of an edge there is no policy: the first one is used.
-        ahead = {index: np.maximum(index - self.base_index, 0) for index in indices}
-        return {index: policies[steps, np.arange(len(self.edges))] for index, steps in ahead.items()}
+        ahead = np.maximum(indices - self.base_index[edges], 0)
+        actors = np.empty((len(edges), self.network.size), dtype=np.float32)
+        for e in np.unique(edges).tolist():
+            rows = np.flatnonzero(edges == e)
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = unroll_to(self.kappa[:, e], self.base[e].astype(np.float64), ahead[rows].tolist())
+            policies = np.stack([found[int(steps)] for steps in ahead[rows]])
+            # A polynomial may run away beyond its last training index. What is left is a policy that fails.
+            actors[rows] = np.nan_to_num(policies, nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY)
+        return actors
+
+    def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> NetworkPolicy:
+        """Return the unrolled networks of a batch of tasks."""
+        indices, names = zip(*pairs, strict=True)
+        edges = np.array([self.edges.index(name) for name in names])
+        theta = self._unrolled(np.array(indices), edges)
+        return NetworkPolicy(
+            self.network, self.network.fold(theta, self.scaling.center[edges], self.scaling.half[edges])
+        )
+
+    def holds(self, index: int, edges: Sequence[str]) -> bool:
+        """Whether the parameters of these edges stay below RUNAWAY."""
+        rows = np.array([self.edges.index(name) for name in edges])
+        return bool(np.abs(self._unrolled(np.full(len(rows), index), rows)).max(initial=0.0) < RUNAWAY)
+
+    def describe(self, edge: str) -> str:
+        """Say what is known of one edge's polynomial."""
+        e = self.edges.index(edge)
+        degree, start = len(self.kappa) - 1, int(self.base_index[e])
+        change = np.abs(self.kappa[:, e] - identity(degree, (self.network.size,)))
+        moving = int((change.max(axis=0) > 1e-6).sum())
+        return (
+            f"polynomial of degree {degree} in {self.network.size} weights, {moving} of which change per index, from "
+            f"the teacher of index {start}; fitted to training indices {spelled(self.train)}, trust it between them"
+        )
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
         """Return the path that the guard takes at an index."""
@@ -176,6 +228,89 @@ def model_metadata(model: Model, kind: str, where: str) -> Mapping[str, Any]:
     if model.metadata.get("class") != kind:
         raise DibsError(f"{where}: expected a {kind} template, found class {model.metadata.get('class')!r}")
     return model.metadata
+
+
+def check_indices(indices: Rows) -> None:
+    """Refuse indices below 0."""
+    if np.min(indices, initial=0) < 0:
+        raise DibsError(f"index {np.min(indices)}: a template unrolls to indices ≥ 0")
+
+
+def spelled(indices: Sequence[int]) -> str:
+    """Return indices as text; many of them by the first and the last one."""
+    return ", ".join(map(str, indices)) if len(indices) <= 6 else f"{indices[0]}, {indices[1]}, …, {indices[-1]}"
+
+
+# --- a class per edge ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """Templates of several classes, each for some of the edges."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def train(self) -> tuple[int, ...]:
+        return self.parts[0].train
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.edges)
+
+    @property
+    def network(self) -> Network:
+        return self.parts[0].network
+
+    @property
+    def records(self) -> Mapping[str, EdgeRecord]:
+        """The guard's records of all edges."""
+        return {name: record for part in self.parts for name, record in part.records.items()}
+
+    def part(self, edge: str) -> Part:
+        """Return the template of an edge."""
+        return next(part for part in self.parts if edge in part.edges)
+
+    def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> Policy:
+        """Return the policy of a batch of tasks, each from its edge's part."""
+        rows = [np.array([n for n, (_, name) in enumerate(pairs) if name in part.edges]) for part in self.parts]
+        used = [(mine, part) for mine, part in zip(rows, self.parts, strict=True) if len(mine)]
+        policies = [part.edge_policy(environment, [pairs[n] for n in mine]) for mine, part in used]
+        return policies[0] if len(used) == 1 else PerTask([mine for mine, _ in used], policies)
+
+    def holds(self, index: int, edges: Sequence[str]) -> bool:
+        """Whether every part holds at an index."""
+        return all(self.part(name).holds(index, [name]) for name in edges)
+
+    def describe(self, edge: str) -> str:
+        """Return what the edge's part says of it."""
+        return self.part(edge).describe(edge)
+
+    def path(self, graph: Graph, index: int) -> tuple[str, ...]:
+        """Return the path that the guard takes at an index."""
+        return choose_path(graph, self.records, index)
+
+    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
+        """Return what its file contains: the tensors of part n are called "n name"."""
+        models = [part.to_model({}, {}) for part in self.parts]
+        tensors = {f"{n} {key}": value for n, model in enumerate(models) for key, value in model.tensors.items()}
+        metadata = {"class": "joined", "parts": [dict(model.metadata) for model in models]}
+        return Model(tensors, metadata, steps, metrics)
+
+    @classmethod
+    def from_model(cls, model: Model, where: str) -> Joined:
+        """Read a template; errors name `where` it is from, such as a file."""
+        parts = []
+        for n, metadata in enumerate(model_metadata(model, "joined", where)["parts"]):
+            prefix = f"{n} "
+            own = {k.removeprefix(prefix): value for k, value in model.tensors.items() if k.startswith(prefix)}
+            part = evolution_of(Model(own, metadata, model.steps), f"{where}, part {n}")
+            if not hasattr(part, "records"):
+                raise damaged(where, f"part {n}: a {metadata['class']} template cannot be part of another one")
+            parts.append(cast(Part, part))
+        if not parts:
+            raise damaged(where, "no parts")
+        return cls(tuple(parts))
 
 
 # --- what it is fitted to --------------------------------------------------------------------------------

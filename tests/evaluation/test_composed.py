@@ -23,7 +23,9 @@ from dibs.simulation import SpecTask, evaluation_draws
 from dibs.simulation.composed import Recorded, network_paths, record
 from dibs.spectrl import parse, satisfied
 from dibs.spectrl.syntax import Spec
-from dibs.templates.template import compose, evolution_of
+from dibs.templates.guards import EdgeRecord
+from dibs.templates.polynomial import identity
+from dibs.templates.template import Template, compose, evolution_of
 
 NETWORK = Network(2, (8,), 2)
 
@@ -103,8 +105,11 @@ def test_against_single_episodes_in_the_gymnasium_environment(name, index, monke
     counted = satisfaction(family, tasks.spec, {index: Recorded(states[0], lengths[0])})[index]
 
     noise = draws.noise[: len(path) * family.horizon, 0].reshape(len(path), family.horizon, count, 2)
-    rows = [names.index(edge) for edge in path]
-    policy = IndexPolicy(family, text, index, path, NETWORK, scaling.take(np.array(rows)), actors[rows])
+    records = {edge: EdgeRecord((0,), (float(edge in path),), (0.0,)) for edge in names}  # the guard takes this path
+    still = identity(1, actors.shape)
+    template = Template((0,), tuple(names), NETWORK, scaling, still, actors, np.zeros(len(names), np.intp), records)
+    policy = IndexPolicy(family, text, index, template.to_model({}, {}), "")
+    assert policy.path == path
     verdicts = []
     for r in range(count):
         alone, verdict = one_episode(policy, draws.starts[0, r], noise[:, :, r], monkeypatch)
