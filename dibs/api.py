@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dibs.datasets.build import DatasetSettings, build
-from dibs.datasets.store import Dataset, collect_dataset
+from dibs.datasets.build import DatasetSettings
+from dibs.datasets.store import Dataset
 from dibs.drawing.regions import Trajectory
 from dibs.drawing.rollouts import SUFFIXES, write_rollouts
 from dibs.drawing.style import check_output, save
@@ -31,13 +31,12 @@ from dibs.evaluation.evaluate import (
     summarize,
 )
 from dibs.families import Benchmark, Family, Split
-from dibs.methods import Method, Model, Training, get_method
-from dibs.pipeline import Unit, dataset_origin, teacher_origin, teacher_tasks
+from dibs.methods import Method, Model, get_method
+from dibs.runs import Chain, Tell, method_settings
 from dibs.settings import parse_settings
 from dibs.simulation import EdgeTask, Moment
 from dibs.simulation.composed import Composed
-from dibs.teachers.store import as_saved, replay_of
-from dibs.teachers.train import Teacher, TeacherSettings, resolve, train_teacher
+from dibs.teachers.train import Teacher, TeacherSettings
 
 
 def train(
@@ -47,29 +46,37 @@ def train(
     split: str | Split | None = None,
     seed: int = 0,
     progress: bool = True,
+    results: str | Path | None = None,
     teachers: Mapping[str, Any] | None = None,
     datasets: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Train the teachers of all training indices and build their datasets (Stage I), without writing files.
+    """Train the teachers of all training indices and build their datasets (Stage I).
 
     Name the training set by `gap`, by its indices `train`, or by `split`. `teachers` and `datasets` are settings that
-    differ from the defaults.
+    differ from the defaults. Nothing is written unless `results` names a folder: files go there in the default layout,
+    and what is up to date there is read instead of made.
     """
-    chosen = _split(family, gap, train, split)
-    how = resolve(parse_settings(TeacherSettings, teachers, "teachers"), family.teacher, family.teacher_options)
-    rows = parse_settings(DatasetSettings, datasets, "datasets")
-    run = Run(family, chosen, seed, progress=progress)
-    previous: Teacher | None = None
-    for index in chosen.indices:
-        origin = teacher_origin(family, chosen.name, index, seed, how, previous.id if previous else None)
-        tasks = teacher_tasks(family, index)
-        teacher, buffers, seconds = train_teacher(tasks, chosen, index, seed, previous, how)
-        teacher = previous = as_saved(teacher, origin)
-        blocks = build(teacher.starts(tasks), chosen, teacher, replay_of(buffers), rows)
-        data = collect_dataset(teacher, blocks, dataset_origin(family, chosen.name, index, seed, rows, teacher.id))
-        run.teachers[index], run.datasets[index] = teacher, data
-        run.tell(f"teacher {index}: success {teacher.metrics['success']:.3f}, {seconds:.1f} s")
-    return run
+    chain = Chain(
+        family,
+        _split(family, gap, train, split),
+        seed,
+        parse_settings(TeacherSettings, teachers, "teachers"),
+        parse_settings(DatasetSettings, datasets, "datasets"),
+        None if results is None else Path(results),
+        _teller(family, seed) if progress else None,
+    )
+    for index in chain.split.indices:
+        chain.teacher(index)
+        chain.dataset_source(index)
+    return Run(chain)
+
+
+def _teller(family: Family, seed: int) -> Tell:
+    def tell(what: str, state: str) -> None:
+        if state not in ("making", "kept"):
+            print(f"{family.name} seed {seed}: {what}: {state}", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _split(family: Family, gap: int | None, train: Sequence[int] | None, split: str | Split | None) -> Split:
@@ -82,48 +89,35 @@ def _split(family: Family, gap: int | None, train: Sequence[int] | None, split: 
     return family.split(split, train) if split else family.split_of(train or ())
 
 
-@dataclass
 class Run:
     """Teachers and datasets of one training set."""
 
-    family: Family
-    split: Split
-    seed: int
-    teachers: dict[int, Teacher] = field(default_factory=dict)
-    datasets: dict[int, Dataset] = field(default_factory=dict)
-    progress: bool = True
+    def __init__(self, chain: Chain) -> None:
+        self.chain, self.family, self.split, self.seed = chain, chain.family, chain.split, chain.seed
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{i}: {t.metrics['success']:.3f}" for i, t in self.teachers.items())
         return f"Run({self.family.name}, {self.split.name}, seed {self.seed}; teachers' success {rates})"
 
-    def tell(self, message: str) -> None:
-        """Show progress on standard error."""
-        if self.progress:
-            print(f"{self.family.name} {self.split.name} seed {self.seed}: {message}", file=sys.stderr, flush=True)
+    @property
+    def teachers(self) -> dict[int, Teacher]:
+        """The teachers by training index."""
+        return {index: self.chain.teacher(index) for index in self.split.indices}
+
+    @property
+    def datasets(self) -> dict[int, Dataset]:
+        """The datasets by training index."""
+        return {index: self.chain.dataset(index) for index in self.split.indices}
 
     def fit(self, method: str = "dibs", benchmark: str | None = None, **settings: Any) -> Fitted:
         """Train a method; `settings` are its own. `benchmark` defaults to the family's last one."""
         chosen = get_method(method)
-        trained = get_method(chosen.model_method)
         known = self.family.benchmark_ids
         if benchmark is not None and benchmark not in known:
             raise unknown(f"benchmark of {self.family.name}", benchmark, known)
         name = benchmark or known[-1]
         aim = Benchmark(name, self.family, name, self.family.source)
-        unit = Unit.of(trained, aim)
-        values: Any = parse_settings(trained.settings, {**trained.defaults, **settings}, f"settings of {trained.name}")
-        needed = trained.inputs(values, self.split.indices)
-        training = Training(
-            self.family.tasks(self.split.indices, unit.specification),
-            unit.name,
-            self.split,
-            self.seed,
-            tuple(self.teachers[i] for i in needed["teachers"]),
-            tuple(self.datasets[i] for i in needed["datasets"]),
-        )
-        model = trained.train(training, values)
-        self.tell(f"{method} fitted")
+        model = self.chain.model(chosen, aim, method_settings(chosen, settings))
         return Fitted(chosen, model, aim, self.split, self.seed)
 
 

@@ -1,128 +1,41 @@
 """The stages of the pipeline, each from explicit input files to explicit output files.
 
-The command line, the workflow and the Python interface all call these functions. Each one checks the provenance of what
-it reads, and refuses to write anything but what the caller expects. `*_origin` functions say what a file is made from;
-they need no files, so a plan can compute the ids of everything in advance.
+Commands and the workflow call these functions. Each one checks the provenance of what it reads, and refuses to write
+anything but what the caller expects. What a stage does is in `dibs.stages`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dibs import datasets, evaluation, methods, teachers
-from dibs.datasets.build import DatasetSettings, build
-from dibs.datasets.store import save_dataset
+from dibs import datasets, methods, stages, teachers
+from dibs.datasets.build import DatasetSettings
 from dibs.errors import DibsError
-from dibs.evaluation.evaluate import EvaluationSettings, count_satisfied, roles, save_evaluation, summarize
-from dibs.families import Benchmark, Family, Split, Tasks
-from dibs.files import read_metadata, write_json
-from dibs.methods import Method, Model, Training, load_model, save_model
-from dibs.paths import metrics, split_of, timing
-from dibs.provenance import Origin, check_input, check_kind, check_origin, settings_digest
+from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.families import Benchmark, Family, Split
+from dibs.files import plain, read_metadata
+from dibs.methods import Method, Model, load_model
+from dibs.paths import Layout, split_of
+from dibs.provenance import Origin, check_input, check_kind, check_origin
+from dibs.settings import parse_settings
+from dibs.stages import (
+    Progress,
+    Unit,
+    dataset_origin,
+    evaluation_origin,
+    known_to_teacher,
+    model_origin,
+    teacher_origin,
+    teacher_tasks,
+)
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.checkpoints import checkpoint_key, keep, restore
-from dibs.teachers.store import load_replay, load_teacher, save_teacher
-from dibs.teachers.train import Teacher, TeacherSettings, resolve, train_teacher
-
-Progress = Callable[[str], None]
-
-
-# --- what files are made from ----------------------------------------------------------------------------
-
-
-def teacher_tasks(family: Family, index: int) -> Tasks:
-    """Return the tasks that the teacher of an index may know: its own, and the first and last, which set the
-    scaling."""
-    return family.tasks(_known_to_teacher(family, index))
-
-
-def _known_to_teacher(family: Family, index: int) -> list[int]:
-    return sorted({0, index, family.last_index})
-
-
-def teacher_origin(
-    family: Family, split: str, index: int, seed: int, settings: TeacherSettings, previous: str | None
-) -> Origin:
-    """Describe a teacher; `settings` are resolved, `previous` is the id of the teacher before it."""
-    return Origin(
-        "teacher",
-        {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed},
-        family.tasks_digest(_known_to_teacher(family, index)),
-        settings_digest(settings),
-        {"teachers": teachers.VERSION, settings.algorithm: get_algorithm(settings.algorithm).version},
-        () if previous is None else (previous,),
-    )
-
-
-def dataset_origin(
-    family: Family, split: str, index: int, seed: int, settings: DatasetSettings, teacher: str
-) -> Origin:
-    """Describe a dataset; `teacher` is the id of its teacher."""
-    return Origin(
-        "dataset",
-        {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed},
-        family.tasks_digest(_known_to_teacher(family, index)),
-        settings_digest(settings),
-        {"datasets": datasets.VERSION},
-        (teacher,),
-    )
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What a model is of: a family, or one of its benchmarks."""
-
-    name: str
-    family: Family
-    specification: str
-    source: str
-    """How a command line names it."""
-
-    @classmethod
-    def of(cls, method: Method, benchmark: Benchmark) -> Unit:
-        family = benchmark.family
-        if method.per_family:
-            return cls(family.name, family, family.specification, benchmark.family_source)
-        return cls(benchmark.id, family, benchmark.specification, benchmark.source)
-
-
-def model_origin(method: Method, unit: Unit, split: Split, seed: int, settings: Any, inputs: Sequence[str]) -> Origin:
-    """Describe a model; `inputs` are the ids of the teachers and datasets it is made from."""
-    return Origin(
-        "model",
-        {"method": method.name, "family": unit.family.name, "benchmark": unit.name, "split": split.name, "seed": seed},
-        unit.family.tasks_digest(split.indices, unit.specification),
-        settings_digest(settings),
-        {"models": methods.VERSION, method.name: method.version},
-        tuple(inputs),
-    )
-
-
-def evaluation_origin(
-    method: Method, benchmark: Benchmark, split: Split, seed: int, settings: EvaluationSettings, model: str
-) -> Origin:
-    """Describe an evaluation; `model` is the id of the model."""
-    family = benchmark.family
-    indices = sorted(roles(family, split.indices, settings))
-    return Origin(
-        "evaluation",
-        {
-            "method": method.name,
-            "family": family.name,
-            "benchmark": benchmark.id,
-            "split": split.name,
-            "seed": seed,
-        },
-        family.tasks_digest(indices, benchmark.specification),
-        settings_digest(settings),
-        {"evaluation": evaluation.VERSION, method.name: method.version},
-        (model,),
-    )
-
+from dibs.teachers.store import load_replay, load_teacher
+from dibs.teachers.train import Teacher, TeacherSettings, resolve
 
 # --- checks of what is read ------------------------------------------------------------------------------
 
@@ -141,13 +54,36 @@ def check_teacher(path: Path, family: Family, split: Split, index: int, seed: in
     except DibsError as error:  # trained by an algorithm of a package that is no longer installed
         raise DibsError(f"{path}: {error}") from None
     identity = {"family": family.name, "split": split_of(split.name, index), "index": index, "seed": seed}
-    expected = Origin("teacher", identity, family.tasks_digest(_known_to_teacher(family, index)), "", current)
+    expected = Origin("teacher", identity, family.tasks_digest(known_to_teacher(family, index)), "", current)
     check_origin(path, found, expected, _teacher_command(family, split, index, seed))
     return found
 
 
 def _teacher_command(family: Family, split: Split, index: int, seed: int) -> str:
     return _command("teacher", family.source, split, seed, "--index", str(index))
+
+
+def check_chain(files: Mapping[int, Path], family: Family, split: Split, seed: int) -> None:
+    """Refuse teachers by training index of which one did not start from the one before it as it is now.
+
+    Files that do not exist say nothing.
+    """
+    found = {index: read_metadata(file) for index, file in files.items() if file.is_file()}
+    for before, index in pairwise(split.indices):
+        if before in found and index in found:
+            made_from = {str(files[before]): found[before]["id"]}
+            check_input(files[index], found[index], made_from, _teacher_command(family, split, index, seed))
+
+
+def check_settings(where: str, found: Mapping[str, Any], other: str, wanted: Mapping[str, Any]) -> None:
+    """Refuse a teacher that was trained with other settings than those of `other`: a chain has one set of them."""
+    mine, theirs = ({**settings, **settings["options"], "options": None} for settings in (found, plain(wanted)))
+    differ = [f"{key} {mine.get(key)!r} instead of {theirs[key]!r}" for key in theirs if mine.get(key) != theirs[key]]
+    if differ:
+        raise DibsError(
+            f"{where}: was trained with other settings than {other} ({', '.join(differ)}); all teachers of a split "
+            "have the same settings: train one of the two again with those of the other (--settings)"
+        )
 
 
 def check_dataset(
@@ -157,7 +93,7 @@ def check_dataset(
     found = read_metadata(path)
     check_kind(path, found, "dataset")
     identity = {"family": family.name, "split": split_of(split.name, index), "index": index, "seed": seed}
-    tasks = family.tasks_digest(_known_to_teacher(family, index))
+    tasks = family.tasks_digest(known_to_teacher(family, index))
     rerun = _command("dataset", family.source, split, seed, "--index", str(index))
     check_origin(path, found, Origin("dataset", identity, tasks, "", {"datasets": datasets.VERSION}), rerun)
     if teacher is not None:
@@ -165,11 +101,22 @@ def check_dataset(
     return found
 
 
-def read_model(path: Path, method: Method, unit: Unit, split: Split, seed: int) -> tuple[Model, dict[str, Any]]:
-    """Read a method's model; refuse another one, or one that was trained on other tasks than the family now has."""
+def read_model(
+    path: Path, method: Method, unit: Unit, split: Split, seed: int, files: Layout | None = None
+) -> tuple[Model, dict[str, Any]]:
+    """Read a method's model; refuse another one, or one that was trained on other tasks than the family now has.
+
+    With a layout, refuse a model that was not made from the teachers and datasets there; those that are missing say
+    nothing.
+    """
     model, found = load_model(path)
     rerun = _command("fit", unit.source, split, seed, "--method", method.name)
     check_origin(path, found, model_origin(method, unit, split, seed, None, ()), rerun)
+    if files is not None:
+        needed = method.inputs(parse_settings(method.settings, found["settings"], str(path)), split.indices)
+        places = {"teachers": files.teacher, "datasets": files.dataset}
+        made_from = [places[kind](unit.family.name, split.name, i, seed) for kind in needed for i in needed[kind]]
+        check_input(path, found, {str(f): read_metadata(f)["id"] for f in made_from if f.is_file()}, rerun)
     return model, found
 
 
@@ -185,13 +132,14 @@ def make_teacher(
     output: Path,
     previous: Path | None = None,
     *,
+    chain: Mapping[int, Path] | None = None,
     expect: str = "",
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Teacher | None:
     """Train and save one teacher (Stage I); None if a kept copy was restored instead.
 
-    `settings` may leave algorithm and options to the family.
+    `settings` may leave algorithm and options to the family. `chain` are earlier teachers by index, to be checked.
     """
     family.check_index(index)
     settings = resolve(settings, family.teacher, family.teacher_options)
@@ -200,20 +148,21 @@ def make_teacher(
     if earlier is not None:
         if previous is None:
             raise DibsError(f"the teacher of index {index} starts from that of index {earlier}: pass --previous")
-        before_id = check_teacher(previous, family, split, earlier, seed)["id"]
-        before = load_teacher(previous)
+        found = check_teacher(previous, family, split, earlier, seed)
+        check_chain(chain or {}, family, split, seed)
+        before, before_id = load_teacher(previous), found["id"]
     origin = teacher_origin(family, split.name, index, seed, settings, before_id)
     origin.check(expect)
+    if before is not None:
+        check_settings(str(previous), before.settings, f"requested for index {index}", asdict(settings))
     key = checkpoint_key(origin, previous) if resume else ""
     if key and restore(output, key):
         return None
-    teacher, buffers, seconds = train_teacher(
-        teacher_tasks(family, index), split, index, seed, before, settings, progress
-    )
-    save_teacher(output, teacher, buffers, origin, seconds)
+    made = stages.teach(family, split, seed, settings, before, origin, progress)
+    made.save(output)
     if key:
         keep(output, key)
-    return teacher
+    return made.teacher
 
 
 def make_dataset(
@@ -225,17 +174,19 @@ def make_dataset(
     teacher: Path,
     output: Path,
     *,
+    chain: Mapping[int, Path] | None = None,
     expect: str = "",
 ) -> dict[str, int]:
-    """Build and save the dataset of one teacher; returns the number of rows per edge."""
+    """Build and save the dataset of one teacher; returns the number of rows per edge.
+
+    `chain` are the teachers up to this one by index, to be checked.
+    """
     found = check_teacher(teacher, family, split, index, seed)
+    check_chain(chain or {}, family, split, seed)
     origin = dataset_origin(family, split.name, index, seed, settings, found["id"])
     origin.check(expect)
     loaded = load_teacher(teacher)
-    environment = family.environment
-    tasks = loaded.starts(teacher_tasks(family, index))
-    blocks = build(tasks, split, loaded, load_replay(teacher, loaded.edges), settings)
-    return save_dataset(output, loaded, environment.state_names, environment.action_names, blocks, origin)
+    return stages.sample(family, split, settings, loaded, load_replay(teacher, loaded.edges), origin).save(output)
 
 
 def make_model(
@@ -252,20 +203,13 @@ def make_model(
     progress: Progress | None = None,
 ) -> tuple[Model, float]:
     """Train and save a method's model; returns it and the seconds it took."""
-    family = unit.family
     needed = method.inputs(settings, split.indices)
-    inputs = _check_inputs(method, needed, family, split, seed, teacher_files, dataset_files)
+    inputs = _check_inputs(method, needed, unit.family, split, seed, teacher_files, dataset_files)
     origin = model_origin(method, unit, split, seed, settings, inputs)
     origin.check(expect)
-    began = time.perf_counter()
-    tasks = family.tasks(split.indices, unit.specification)
-    training = Training(tasks, unit.name, split, seed, tuple(teacher_files), tuple(dataset_files), progress)
-    model = method.train(training, settings)
-    seconds = time.perf_counter() - began
-    write_json(metrics(output), {**origin.identity, "train": list(split.indices), **model.metrics})
-    write_json(timing(output), {"seconds": seconds})
-    save_model(output, model, origin, asdict(settings))
-    return model, seconds
+    made = stages.fit(method, unit, split, seed, settings, teacher_files, dataset_files, origin, progress)
+    made.save(output)
+    return made.model, made.seconds
 
 
 def _check_inputs(
@@ -285,19 +229,14 @@ def _check_inputs(
             wanted = f"needs the {kind} of index {listed}" if indices else f"reads no {kind} with these settings"
             todo = f"pass --{kind}" if indices else f"leave out --{kind}"
             raise DibsError(f"{method.name} {wanted}, found {len(given)}: {todo}")
-    ids: list[str] = []
-    found: dict[int, tuple[Path, str]] = {}  # teachers: file and id by index
-    for index, file in zip(needed["teachers"], teacher_files, strict=True):
-        teacher = check_teacher(file, family, split, index, seed)
-        before = None if index == 0 else split.before(index)
-        if before in found:
-            previous, previous_id = found[before]
-            check_input(file, teacher, {str(previous): previous_id}, _teacher_command(family, split, index, seed))
-        found[index] = (file, teacher["id"])
-        ids.append(teacher["id"])
+    files = dict(zip(needed["teachers"], teacher_files, strict=True))
+    found = [check_teacher(file, family, split, index, seed) for index, file in files.items()]
+    check_chain(files, family, split, seed)
+    for file, metadata in zip(teacher_files, found, strict=True):
+        check_settings(str(file), metadata["settings"], str(teacher_files[0]), found[0]["settings"])
+    ids = [metadata["id"] for metadata in found]
     for index, file in zip(needed["datasets"], dataset_files, strict=True):
-        source = found[index][0] if index in found else None
-        ids.append(check_dataset(file, source, family, split, index, seed)["id"])
+        ids.append(check_dataset(file, files.get(index), family, split, index, seed)["id"])
     return ids
 
 
@@ -310,25 +249,20 @@ def make_evaluation(
     model_file: Path,
     output: Path,
     *,
+    files: Layout | None = None,
     expect: str = "",
 ) -> dict[str, float]:
-    """Measure a model at every index and save the result; returns the three ratios."""
+    """Measure a model at every index and save the result; returns the three ratios.
+
+    `files` is the layout of the teachers and datasets that the model was made from, to be checked.
+    """
     trained = methods.get_method(method.model_method)
-    model, found = read_model(model_file, trained, Unit.of(trained, benchmark), split, seed)
+    model, found = read_model(model_file, trained, Unit.of(trained, benchmark), split, seed, files)
     origin = evaluation_origin(method, benchmark, split, seed, settings, found["id"])
     origin.check(expect)
-    role = roles(benchmark.family, split.indices, settings)
-    counts = count_satisfied(
-        method, model, benchmark.family, benchmark.specification, list(role), settings.rollouts, seed
-    )
-    tasks = benchmark.family.tasks([0], benchmark.specification)
-    more: Mapping[str, Any] = {
-        "specification": benchmark.specification,
-        "train": list(split.indices),
-        "steps": model.steps_on(tasks.edge_names),
-    }
-    table = save_evaluation(output, counts, role, settings, origin, more)
-    return summarize(table["role"].to_pylist(), table["succeeds"].to_pylist())
+    made = stages.measure(method, benchmark, split, seed, settings, model, origin)
+    made.save(output)
+    return stages.ratios_of(made.table)
 
 
 __all__ = [

@@ -1,88 +1,290 @@
-"""All stages of one run on the default layout; files that are up to date are kept."""
+"""The stages of the pipeline in memory: from tasks to a teacher, a dataset, a model, an evaluation.
+
+The commands (`dibs.pipeline`, which reads and checks files), `dibs run` and the Python interface (`dibs.runs`) call
+these functions, so there is one definition of every stage. A result knows its `Origin` and how to `save` itself.
+`*_origin` functions say what a result is made from. They need no results, so a plan can compute all ids in advance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dibs.datasets.build import DatasetSettings
-from dibs.evaluation.evaluate import EvaluationSettings, summarize
-from dibs.families import Benchmark, Family, Split
-from dibs.files import read_metadata, read_table
-from dibs.methods import Method, get_method
-from dibs.paths import Layout
-from dibs.pipeline import (
-    Unit,
-    dataset_origin,
-    evaluation_origin,
-    make_dataset,
-    make_evaluation,
-    make_model,
-    make_teacher,
-    model_origin,
-    teacher_origin,
+import numpy as np
+
+from dibs import datasets, evaluation, methods, teachers
+from dibs.datasets.build import Block, DatasetSettings, build
+from dibs.datasets.store import Dataset, collect_dataset, save_dataset
+from dibs.evaluation.evaluate import (
+    EvaluationSettings,
+    count_satisfied,
+    evaluation_table,
+    roles,
+    save_evaluation,
+    summarize,
 )
-from dibs.settings import parse_settings
-from dibs.teachers.train import TeacherSettings, resolve
+from dibs.families import Benchmark, Family, Split, Tasks
+from dibs.files import write_json
+from dibs.methods import Method, Model, Training, save_model
+from dibs.paths import metrics, split_of, timing
+from dibs.provenance import Origin, settings_digest
+from dibs.teachers.base import get_algorithm
+from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.store import as_saved, save_teacher
+from dibs.teachers.train import Teacher, TeacherSettings, train_teacher
+
+Progress = Callable[[str], None]
 
 
-class Stages:
-    """The stages of one family, split and seed."""
+# --- what files are made from ----------------------------------------------------------------------------
 
-    def __init__(self, family: Family, split: Split, seed: int, results: Path, tell: Callable[[str], None]) -> None:
-        self.family, self.split, self.seed, self.files = family, split, seed, Layout(results)
-        self._tell = tell
 
-    @cache  # noqa: B019
-    def teacher(self, index: int) -> tuple[Path, str]:
-        """Make the teacher of a training index, and those before it; returns its file and id."""
-        family, split, seed = self.family, self.split, self.seed
-        settings = resolve(TeacherSettings(), family.teacher, family.teacher_options)
-        before = None if index == 0 else split.before(index)
-        previous = (None, None) if before is None else self.teacher(before)
-        file = self.files.teacher(family.name, split.name, index, seed)
-        known = teacher_origin(family, split.name, index, seed, settings, previous[1]).id
-        if self._missing(file, known, f"teacher {index}"):
-            make_teacher(family, split, index, seed, settings, file, previous[0])
-        return file, known
+def teacher_tasks(family: Family, index: int) -> Tasks:
+    """Return the tasks that the teacher of an index may know: its own, and the first and last, which set the
+    scaling."""
+    return family.tasks(known_to_teacher(family, index))
 
-    @cache  # noqa: B019
-    def dataset(self, index: int) -> tuple[Path, str]:
-        """Make the dataset of a training index; returns its file and id."""
-        family, split, seed, settings = self.family, self.split, self.seed, DatasetSettings()
-        teacher, teacher_id = self.teacher(index)
-        file = self.files.dataset(family.name, split.name, index, seed)
-        known = dataset_origin(family, split.name, index, seed, settings, teacher_id).id
-        if self._missing(file, known, f"dataset {index}"):
-            make_dataset(family, split, index, seed, settings, teacher, file)
-        return file, known
 
-    def evaluation(self, method: Method, benchmark: Benchmark, rollouts: int) -> dict[str, float]:
-        """Fit and measure a method, with the teachers and datasets that it reads; returns its ratios."""
-        split, seed, settings = self.split, self.seed, EvaluationSettings(rollouts=rollouts)
-        trained = get_method(method.model_method)
-        unit = Unit.of(trained, benchmark)
-        values: Any = parse_settings(trained.settings, dict(trained.defaults), f"settings of {trained.name}")
-        needed = trained.inputs(values, split.indices)
-        teachers, datasets = map(self.teacher, needed["teachers"]), map(self.dataset, needed["datasets"])
-        inputs = (list(teachers), list(datasets))
-        file = self.files.model(trained.name, unit.name, split.name, seed)
-        model = model_origin(trained, unit, split, seed, values, [known for made in inputs for _, known in made]).id
-        if self._missing(file, model, f"{trained.name} {unit.name}"):
-            make_model(trained, unit, split, seed, values, file, *([f for f, _ in made] for made in inputs))
-        output = self.files.evaluation(method.name, benchmark.id, split.name, seed)
-        known = evaluation_origin(method, benchmark, split, seed, settings, model).id
-        if self._missing(output, known, f"evaluation of {method.name} on {benchmark.id}"):
-            make_evaluation(method, benchmark, split, seed, settings, file, output)
-        table, _ = read_table(output)
-        return summarize(table["role"].to_pylist(), table["succeeds"].to_pylist())
+def known_to_teacher(family: Family, index: int) -> list[int]:
+    return sorted({0, index, family.last_index})
 
-    def _missing(self, file: Path, known: str, what: str) -> bool:
-        """Return whether a file has to be made, and say so."""
-        exists = file.is_file()
-        current = exists and read_metadata(file).get("id") == known
-        state = "up to date" if current else "outdated, making it again" if exists else "making it"
-        self._tell(f"{self.family.name} {self.split.name} seed {self.seed}: {what}: {state}")
-        return not current
+
+def teacher_origin(
+    family: Family, split: str, index: int, seed: int, settings: TeacherSettings, previous: str | None
+) -> Origin:
+    """Describe a teacher; `settings` are resolved, `previous` is the id of the teacher before it."""
+    return Origin(
+        "teacher",
+        {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed},
+        family.tasks_digest(known_to_teacher(family, index)),
+        settings_digest(settings),
+        {"teachers": teachers.VERSION, settings.algorithm: get_algorithm(settings.algorithm).version},
+        () if previous is None else (previous,),
+    )
+
+
+def dataset_origin(
+    family: Family, split: str, index: int, seed: int, settings: DatasetSettings, teacher: str
+) -> Origin:
+    """Describe a dataset; `teacher` is the id of its teacher."""
+    return Origin(
+        "dataset",
+        {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed},
+        family.tasks_digest(known_to_teacher(family, index)),
+        settings_digest(settings),
+        {"datasets": datasets.VERSION},
+        (teacher,),
+    )
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a model is of: a family, or one of its benchmarks."""
+
+    name: str
+    family: Family
+    specification: str
+    source: str
+    """How a command line names it."""
+
+    @classmethod
+    def of(cls, method: Method, benchmark: Benchmark) -> Unit:
+        family = benchmark.family
+        if method.per_family:
+            return cls(family.name, family, family.specification, benchmark.family_source)
+        return cls(benchmark.id, family, benchmark.specification, benchmark.source)
+
+
+def model_origin(method: Method, unit: Unit, split: Split, seed: int, settings: Any, inputs: Sequence[str]) -> Origin:
+    """Describe a model; `inputs` are the ids of the teachers and datasets it is made from."""
+    return Origin(
+        "model",
+        {"method": method.name, "family": unit.family.name, "benchmark": unit.name, "split": split.name, "seed": seed},
+        unit.family.tasks_digest(split.indices, unit.specification),
+        settings_digest(settings),
+        {"models": methods.VERSION, method.name: method.version},
+        tuple(inputs),
+    )
+
+
+def evaluation_origin(
+    method: Method, benchmark: Benchmark, split: Split, seed: int, settings: EvaluationSettings, model: str
+) -> Origin:
+    """Describe an evaluation; `model` is the id of the model."""
+    family = benchmark.family
+    indices = sorted(roles(family, split.indices, settings))
+    return Origin(
+        "evaluation",
+        {
+            "method": method.name,
+            "family": family.name,
+            "benchmark": benchmark.id,
+            "split": split.name,
+            "seed": seed,
+        },
+        family.tasks_digest(indices, benchmark.specification),
+        settings_digest(settings),
+        {"evaluation": evaluation.VERSION, method.name: method.version},
+        (model,),
+    )
+
+
+# --- the stages ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherResult:
+    """A trained teacher with the states it visited."""
+
+    teacher: Teacher
+    buffers: StateBuffers
+    origin: Origin
+    seconds: float
+
+    @property
+    def replay(self) -> list[np.ndarray]:
+        """The replay buffer (n, dim) of every edge."""
+        return [kinds["replay"].view() for kinds in self.buffers.edges]
+
+    def save(self, path: Path) -> None:
+        """Write the teacher's files."""
+        save_teacher(path, self.teacher, self.buffers, self.origin, self.seconds)
+
+
+def teach(
+    family: Family,
+    split: Split,
+    seed: int,
+    settings: TeacherSettings,
+    previous: Teacher | None,
+    origin: Origin,
+    progress: Progress | None = None,
+) -> TeacherResult:
+    """Train one teacher (Stage I); `settings` are resolved, `previous` is the teacher of the training index before."""
+    index = int(origin.identity["index"])
+    tasks = teacher_tasks(family, index)
+    teacher, buffers, seconds = train_teacher(tasks, split, index, seed, previous, settings, progress)
+    return TeacherResult(as_saved(teacher, origin), buffers, origin, seconds)
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetResult:
+    """A dataset whose rows are drawn while it is saved or collected, once."""
+
+    teacher: Teacher
+    blocks: Iterator[Block]
+    names: tuple[tuple[str, ...], tuple[str, ...]]  # of states and actions
+    origin: Origin
+
+    def save(self, path: Path) -> dict[str, int]:
+        """Write the rows block by block; return their number per edge."""
+        return save_dataset(path, self.teacher, *self.names, self.blocks, self.origin)
+
+    def collect(self) -> Dataset:
+        """Return the dataset in memory."""
+        return collect_dataset(self.teacher, self.blocks, self.origin)
+
+
+def sample(
+    family: Family,
+    split: Split,
+    settings: DatasetSettings,
+    teacher: Teacher,
+    replay: Sequence[np.ndarray],
+    origin: Origin,
+) -> DatasetResult:
+    """Build the dataset of one teacher from its replay buffer (n, dim) of every edge."""
+    tasks = teacher.starts(teacher_tasks(family, teacher.index))
+    names = family.environment.state_names, family.environment.action_names
+    return DatasetResult(teacher, build(tasks, split, teacher, replay, settings), names, origin)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelResult:
+    """A method's trained model."""
+
+    model: Model
+    split: Split
+    settings: Any
+    origin: Origin
+    seconds: float
+
+    def save(self, path: Path) -> None:
+        """Write metrics and timing, then the model: where it is, the others are complete."""
+        write_json(metrics(path), {**self.origin.identity, "train": list(self.split.indices), **self.model.metrics})
+        write_json(timing(path), {"seconds": self.seconds})
+        save_model(path, self.model, self.origin, asdict(self.settings))
+
+
+def fit(
+    method: Method,
+    unit: Unit,
+    split: Split,
+    seed: int,
+    settings: Any,
+    its_teachers: Sequence[Any],
+    its_datasets: Sequence[Any],
+    origin: Origin,
+    progress: Progress | None = None,
+) -> ModelResult:
+    """Train a method on teachers and datasets of all training indices, in files or in memory."""
+    began = time.perf_counter()
+    tasks = unit.family.tasks(split.indices, unit.specification)
+    training = Training(tasks, unit.name, split, seed, tuple(its_teachers), tuple(its_datasets), progress)
+    model = method.train(training, settings)
+    return ModelResult(model, split, settings, origin, time.perf_counter() - began)
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationResult:
+    """Measured success at every index."""
+
+    counts: Mapping[int, int]  # satisfying rollouts by index
+    role: Mapping[int, str]
+    settings: EvaluationSettings
+    origin: Origin
+    more: Mapping[str, Any]
+
+    @cached_property
+    def table(self) -> Any:
+        """An Arrow table with one row per index."""
+        return evaluation_table(self.counts, self.role, self.settings)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What its file records."""
+        return {**self.origin.metadata(), "delta": self.settings.delta, **self.more}
+
+    def save(self, path: Path) -> None:
+        """Write the table."""
+        save_evaluation(path, self.counts, self.role, self.settings, self.origin, self.more)
+
+
+def ratios_of(table: Any) -> dict[str, float]:
+    """Return training, zero-shot and beyond ratios of an evaluation's table."""
+    return summarize(table["role"].to_pylist(), table["succeeds"].to_pylist())
+
+
+def measure(
+    method: Method,
+    benchmark: Benchmark,
+    split: Split,
+    seed: int,
+    settings: EvaluationSettings,
+    model: Model,
+    origin: Origin,
+    indices: Sequence[int] | None = None,
+) -> EvaluationResult:
+    """Measure a model at the given indices, by default at all that the settings name."""
+    family, specification = benchmark.family, benchmark.specification
+    role = roles(family, split.indices, settings)
+    if indices is not None:
+        role = {i: role.get(i, "beyond") for i in sorted(set(indices))}
+    counts = count_satisfied(method, model, family, specification, list(role), settings.rollouts, seed)
+    steps = model.steps_on(family.tasks([0], specification).edge_names)
+    more = {"specification": specification, "train": list(split.indices), "steps": steps}
+    return EvaluationResult(counts, role, settings, origin, more)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dibs import cli, datasets, evaluation, methods, pipeline, registry, teachers
+from dibs import cli, datasets, evaluation, methods, pipeline, registry, stages, teachers
 from dibs.datasets.build import DatasetSettings
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Tasks, get_benchmark, get_family, load_family
@@ -205,7 +205,10 @@ def other_settings(work: Workspace) -> str:
 
 @pytest.mark.parametrize("method", ["dibs", "bc", "dibs-weights"])
 def test_a_dataset_of_the_old_teacher_is_refused(work: Workspace, method):
-    work("teacher", "--index", "4", "--settings", other_settings(work))
+    for index in ("0", "2", "4"):
+        work("teacher", "--index", index, "--settings", other_settings(work))
+        if index != "4":
+            work("dataset", "--index", index)
     message = work.refuses("fit", "--method", method, "--settings", "")
     rerun = f"`dibs dataset {work.file} --index 4 --split gap2 --seed 0`"
     assert message == f"{work.dataset(4)}: was not made from {work.teacher(4)} as it is now; make it again: {rerun}"
@@ -226,6 +229,56 @@ def test_equal_settings_make_the_same_teacher(work: Workspace):
     work("teacher", "--index", "4")
     assert read_metadata(work.teacher(4))["id"] == before
     work("fit")
+
+
+def test_every_command_notices_that_an_earlier_teacher_was_trained_again(work: Workspace):
+    """Index 0 is new; index 2 still starts from the old one, and all that follows rests on that."""
+    work("teacher", "--index", "0", "--settings", other_settings(work))
+    rerun = f"`dibs teacher {work.file} --index 2 --split gap2 --seed 0`"
+    expected = f"{work.teacher(2)}: was not made from {work.teacher(0)} as it is now; make it again: {rerun}"
+    for command in (("teacher", "--index", "4"), ("dataset", "--index", "2"), ("dataset", "--index", "4")):
+        assert work.refuses(*command) == expected, command
+    rerun = f"`dibs fit {work.file} --method dibs --split gap2 --seed 0`"
+    for command in (("evaluate",), POLICY):
+        message = work.refuses(*command)
+        assert message == f"{work.model}: was not made from {work.teacher(0)} as it is now; make it again: {rerun}"
+
+
+def test_evaluate_notices_a_new_dataset(work: Workspace):
+    work("dataset", "--index", "4", "--settings", json.dumps({"size": 200}))
+    message = work.refuses("evaluate")
+    assert message.startswith(f"{work.model}: was not made from {work.dataset(4)} as it is now; make it again: ")
+
+
+def test_explicit_files_are_all_that_is_read(work: Workspace):
+    """A rule of the workflow declares its inputs; their ids were planned."""
+    work("teacher", "--index", "0", "--settings", other_settings(work))
+    work("dataset", "--index", "4", "--teacher", str(work.teacher(4)))
+    work("evaluate", "--model", str(work.model))
+
+
+def test_teachers_of_a_chain_that_were_deleted_say_nothing(work: Workspace):
+    shutil.rmtree(work.root / "teachers")
+    shutil.rmtree(work.root / "datasets")
+    work("evaluate")
+
+
+def test_a_teacher_is_not_continued_with_other_settings(work: Workspace):
+    message = work.refuses("teacher", "--index", "4", "--settings", other_settings(work))
+    assert message.startswith(f"{work.teacher(2)}: was trained with other settings than requested for index 4 (probes ")
+    assert "probes 100 instead of 90" in message and "--settings" in message
+    other = json.dumps({**json.loads(work.settings["teacher"]), "algorithm": "ppo", "options": {}})
+    assert "algorithm 'ars' instead of 'ppo'" in work.refuses("teacher", "--index", "4", "--settings", other)
+
+
+def test_a_method_is_not_trained_on_teachers_with_different_settings(work: Workspace):
+    """Made with explicit files, so that no command could notice before."""
+    from dibs.files import write_tensors
+
+    tensors, meta = read_tensors(work.teacher(4))
+    write_tensors(work.teacher(4), tensors, meta | {"settings": meta["settings"] | {"probes": 90}})
+    message = work.refuses("fit")
+    assert message.startswith(f"{work.teacher(4)}: was trained with other settings than {work.teacher(0)} (probes 90 ")
 
 
 # --- (c) names of registered families --------------------------------------------------------------------
@@ -471,7 +524,7 @@ def test_what_was_not_planned_is_not_started(work: Workspace, monkeypatch):
         raise AssertionError("work was done")
 
     for name in ("train_teacher", "build", "count_satisfied"):
-        monkeypatch.setattr(pipeline, name, fail)
+        monkeypatch.setattr(stages, name, fail)
     monkeypatch.setitem(registry._added["methods"], "dibs", replace(get_method("dibs"), train=fail))
     kinds = {"teacher": "teacher", "dataset": "dataset", "fit": "model", "evaluate": "evaluation", "policy": "policy"}
     for command in all_commands(work):
@@ -638,11 +691,11 @@ def test_teachers_of_a_split_with_other_indices_are_refused(work: Workspace):
     for index in ("1", "4"):
         one("teacher", "--index", index)
     other("teacher", "--index", "3")
-    for index in ("0", "3", "4"):
-        other("dataset", "--index", index)
-    message = other.refuses("fit")
     files = [work.layout.teacher("tiny", "sparse", index, 0) for index in (4, 3)]
-    assert message.startswith(f"{files[0]}: was not made from {files[1]} as it is now")
+    for index in ("0", "3"):
+        other("dataset", "--index", index)
+    for command in (("dataset", "--index", "4"), ("fit", "--datasets", "a", "b", "c")):
+        assert other.refuses(*command).startswith(f"{files[0]}: was not made from {files[1]} as it is now"), command
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from dibs.errors import DibsError
 from dibs.paths import BASE, Layout
 
 if TYPE_CHECKING:
-    from dibs.families import Family, Split
+    from dibs.families import Benchmark, Family, Split
+    from dibs.methods import Method
 
 
 def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: bool = True) -> None:
@@ -64,6 +65,27 @@ def chosen_split(args: argparse.Namespace, family: Family) -> Split:
 def layout(args: argparse.Namespace) -> Layout:
     """Return the default layout below `--results`."""
     return Layout(args.results)
+
+
+def teacher_chain(files: Layout, family: Family, split: Split, last: int, seed: int) -> dict[int, Path]:
+    """Return the teachers up to a training index in the default layout: what may have changed since."""
+    return {i: files.teacher(family.name, split.name, i, seed) for i in split.indices if i <= last}
+
+
+def model_file(
+    args: argparse.Namespace, method: Method, benchmark: Benchmark, split: Split
+) -> tuple[Path, Layout | None]:
+    """Return the model that a method is measured on, and the layout in which to look for what it was made from.
+
+    Only the model itself is read if it is given by `--model`.
+    """
+    from dibs.methods import get_method
+
+    if args.model:
+        return args.model, None
+    files, trained = layout(args), get_method(method.model_method)
+    unit = trained.unit(benchmark.family.name, benchmark.id)
+    return files.model(trained.name, unit, split.name, args.seed), files
 
 
 def reporter(args: argparse.Namespace, label: str, every: float = 5.0) -> Callable[[str], None]:

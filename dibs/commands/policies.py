@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_run, chosen_split, layout
+from dibs.commands.arguments import add_run, chosen_split, model_file
 
 
 def register(subparsers: Any) -> None:
@@ -50,8 +50,8 @@ def run_policy(args: argparse.Namespace) -> None:
     method = get_method(get_method(args.method).model_method)
     split = chosen_split(args, benchmark.family)
     unit = Unit.of(method, benchmark)
-    file = args.model or layout(args).model(method.name, unit.name, split.name, args.seed)
-    model, found = read_model(file, method, unit, split, args.seed)
+    file, checked = model_file(args, method, benchmark, split)
+    model, found = read_model(file, method, unit, split, args.seed, checked)
     policy = policy_at(model, str(file), benchmark.family, benchmark.specification, args.index)
     identity = {
         "method": args.method,

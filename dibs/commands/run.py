@@ -30,9 +30,11 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run every stage that is not up to date."""
     from dibs.errors import DibsError
+    from dibs.evaluation.evaluate import EvaluationSettings
     from dibs.families import find_benchmarks, get_family
     from dibs.methods import get_method
-    from dibs.stages import Stages
+    from dibs.runs import Chain, method_settings
+    from dibs.stages import ratios_of
 
     family = get_family(args.family)
     if (args.gap is None) + (args.split is None and not args.train) != 1:
@@ -51,10 +53,12 @@ def run(args: argparse.Namespace) -> None:
     benchmarks = [find_benchmarks(name, exact=True)[0] for name in names]
     rows = []
     for seed in range(args.seeds):
-        stages = Stages(family, split, seed, args.results, lambda text: print(text, flush=True))
+        chain = Chain(family, split, seed, results=args.results, tell=lambda what, state: print(f"{what}: {state}"))
+        measured = EvaluationSettings(rollouts=args.rollouts)
         for method in methods:
             for benchmark in benchmarks:
-                ratios = stages.evaluation(method, benchmark, args.rollouts)
+                table, _ = chain.evaluation(method, benchmark, method_settings(method), measured)
+                ratios = ratios_of(table)
                 rows.append([method.name, benchmark.id, seed, ratios["training_ratio"], ratios["zero_shot_ratio"]])
     from tabulate import tabulate
 

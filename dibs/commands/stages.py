@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_run, chosen_split, layout, reporter
+from dibs.commands.arguments import add_run, chosen_split, layout, model_file, reporter, teacher_chain
 
 
 def register(subparsers: Any) -> None:
@@ -89,8 +89,10 @@ def run_teacher(args: argparse.Namespace) -> None:
     files = layout(args)
     previous = args.previous
     before = None if args.index == 0 else split.before(args.index)
+    chain = {}
     if before is not None and previous is None:
         previous = files.teacher(family.name, split.name, before, args.seed)
+        chain = teacher_chain(files, family, split, before, args.seed)
     output = args.output or files.teacher(family.name, split.name, args.index, args.seed)
     label = f"teacher {family.name} {split.name} index {args.index} seed {args.seed}"
     teacher = make_teacher(
@@ -101,6 +103,7 @@ def run_teacher(args: argparse.Namespace) -> None:
         settings,
         output,
         previous,
+        chain=chain,
         expect=args.expect,
         resume=args.resume,
         progress=reporter(args, label),
@@ -130,7 +133,10 @@ def run_dataset(args: argparse.Namespace) -> None:
     files = layout(args)
     teacher = args.teacher or files.teacher(family.name, split.name, args.index, args.seed)
     output = args.output or files.dataset(family.name, split.name, args.index, args.seed)
-    rows = make_dataset(family, split, args.index, args.seed, settings, teacher, output, expect=args.expect)
+    chain = {} if args.teacher else teacher_chain(files, family, split, args.index, args.seed)
+    rows = make_dataset(
+        family, split, args.index, args.seed, settings, teacher, output, chain=chain, expect=args.expect
+    )
     label = f"dataset {family.name} {split.name} index {args.index} seed {args.seed}"
     for name, count in rows.items():
         print(f"{label}: {name}  {count} rows" + ("" if count else "  (the teacher failed this edge)"))
@@ -192,10 +198,9 @@ def run_evaluate(args: argparse.Namespace) -> None:
     split = chosen_split(args, benchmark.family)
     settings = parse_settings(EvaluationSettings, args.settings, "--settings")
     files = layout(args)
-    unit = get_method(method.model_method).unit(benchmark.family.name, benchmark.id)
-    model = args.model or files.model(method.model_method, unit, split.name, args.seed)
+    model, checked = model_file(args, method, benchmark, split)
     output = args.output or files.evaluation(method.name, benchmark.id, split.name, args.seed)
-    s = make_evaluation(method, benchmark, split, args.seed, settings, model, output, expect=args.expect)
+    s = make_evaluation(method, benchmark, split, args.seed, settings, model, output, files=checked, expect=args.expect)
     print(
         f"{method.name} {benchmark.id} {split.name} seed {args.seed}: training {s['training_ratio']:.3f}  "
         f"zero-shot {s['zero_shot_ratio']:.3f} ({s['zero_shot_count']:.0f})  beyond {s['beyond_ratio']:.3f}  → {output}"

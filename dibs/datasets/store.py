@@ -141,6 +141,12 @@ def load_dataset(
     return found, meta
 
 
+def read_dataset(path: str | Path) -> Dataset:
+    """Read a whole dataset into memory."""
+    rows, metadata = load_dataset(path)
+    return Dataset(metadata["index"], rows, metadata)
+
+
 def _only_edge(file: Any, group: int) -> str:
     """Return the edge of a row group if its statistics show that it has only one, else an empty string."""
     statistics = file.metadata.row_group(group).column(0).statistics

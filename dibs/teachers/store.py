@@ -96,11 +96,6 @@ def as_saved(teacher: Teacher, origin: Origin) -> Teacher:
     return replace(teacher, head=teacher.head.astype(np.float32), metrics=plain(teacher.metrics), id=origin.id)
 
 
-def replay_of(buffers: StateBuffers) -> list[np.ndarray]:
-    """Return the replay buffer (n, dim) of every edge, as `load_replay` would read it."""
-    return [kinds["replay"].view() for kinds in buffers.edges]
-
-
 def load_replay(path: str | Path, edges: tuple[str, ...]) -> list[np.ndarray]:
     """Read the replay buffer (n, dim) of every edge, from the file next to a teacher."""
     file = paths.buffers(Path(path))

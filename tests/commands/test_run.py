@@ -19,10 +19,10 @@ def test_run_resumes(tmp_path, tiny_description, tiny_teachers, capsys):
     command += ["--results", str(tmp_path / "results")]
     assert cli.main(command) == 0
     first = capsys.readouterr().out
-    assert "making it" in first and "zero-shot" in first
+    assert ": making" in first and "zero-shot" in first
     assert cli.main(command) == 0
     again = capsys.readouterr().out
-    assert "making it" not in again and again.count("up to date") == 6
+    assert ": making" not in again and again.count(": kept") == 1
 
 
 def test_run_makes_only_what_the_methods_read(tmp_path, tiny_description, tiny_teachers, monkeypatch):

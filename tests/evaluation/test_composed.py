@@ -300,7 +300,8 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
     teachers = [files.teacher("tiny", "gap2", i, 0) for i in split.indices]
     datasets = [files.dataset("tiny", "gap2", i, 0) for i in split.indices]
     short = parse_settings(TeacherSettings, {"rollouts": 20, "probes": 20, "options": {"iterations": 2, "restarts": 1}})
-    stages.make_teacher(family, split, 2, 0, short, tmp_path / "t.safetensors", teachers[0])
+    stages.make_teacher(family, split, 0, 0, short, tmp_path / "0.safetensors")
+    stages.make_teacher(family, split, 2, 0, short, tmp_path / "t.safetensors", tmp_path / "0.safetensors")
     for index, teacher in zip(split.indices, teachers, strict=True):
         stages.make_dataset(family, split, index, 0, DatasetSettings(size=50), teacher, tmp_path / f"{index}.parquet")
     unit = Unit("tiny", family, family.specification, "tiny")
