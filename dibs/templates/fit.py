@@ -32,12 +32,10 @@ from dibs.policies.adam import Adam
 from dibs.policies.network import Network
 from dibs.settings import STRICT, Count, Natural, Positive, Share, Weight
 from dibs.simulation import Rows
-from dibs.templates.polynomial import identity, leap, travel, travel_gradient, unit_scale, unroll
+from dibs.templates.objective import CHECKED, Objective, Prior, Supervision
+from dibs.templates.refine import refine
 
-Prior = tuple[float, float, bool]
-"""`prior`, `movement` and `free_biases` of the settings, for one edge."""
-CHECKED = 2048  # rows per edge and index on which the loss is checked
-LARGEST = 50.0  # how much larger than the base policy's the parameters of an unrolled policy may grow
+__all__ = ["CHECKED", "Fit", "FitSettings", "Objective", "Prior", "Supervision", "fit"]
 
 
 @dataclass(frozen=True)
@@ -76,20 +74,12 @@ class FitSettings:
     """Choose priors and bridges per edge by leaving out training indices, instead of using the priors above."""
     space: Literal["actions", "weights"] = "actions"
     """What is fitted: the teachers' actions (behavioral cloning), or their weights (a diagnosis)."""
+    refine: Natural = 0
+    """Iterations of L-BFGS after Adam, per edge and start (`dibs.templates.refine`): 0 is the paper's fit."""
+    restarts: Natural = 0
+    """Further starts of L-BFGS per edge: by continuation from small to large index, then from noise."""
     samples: Count = 20_000
     """Maximum number of rows of a dataset that are held in memory per edge and index."""
-
-
-@dataclass(frozen=True, eq=False)
-class Supervision:
-    """The datasets of all training indices as arrays; states are scaled observations."""
-
-    indices: Array  # (n,) training indices
-    states: Array  # (edges, n, rows, dim)
-    actions: Array  # (edges, n, rows, m)
-    present: Array  # (edges, n) bool: this teacher could label this edge
-    base: Array  # (edges, size): the actor at the edge's base index
-    base_index: Rows  # (edges,): where the edge's template starts; 0, unless its first teacher fails on it
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +140,8 @@ def fit(
             batch = min(settings.batch, int(settings.first_batch * growth))
             search.step(active, objective.gradient(search.z, active, batches.next(batch)))
         z = search.best_z
+        if settings.refine:
+            z = refine(objective, z, settings.refine, settings.restarts, rng)
     kappa = objective.kappa(z)
     per_index = np.where(data.present, objective.per_index(kappa), np.nan)
     checks = np.array(curve)[1:, 1:]  # after the first step
@@ -160,71 +152,6 @@ def fit(
             "use a smaller rate (`rate`) or a lower degree (`degree`)"
         )
     return Fit(kappa, per_index, int(curve[-1][0]), curve)
-
-
-class Objective:
-    """The loss of behavioral cloning and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""
-
-    def __init__(self, data: Supervision, network: Network, degree: int, priors: Sequence[Prior]) -> None:
-        self.data, self.network = data, network
-        self.prior, movement, free = (np.array(column) for column in zip(*priors, strict=True))
-        self.movement = np.repeat(movement[:, None], network.size, axis=1)  # (edges, size)
-        network.layers(self.movement)[0][1][free] = 0.0  # the first layer's biases
-        self.ahead = np.maximum(data.indices[None] - data.base_index[:, None], 0)  # (edges, n)
-        self.length = int(self.ahead.max())
-        # A template of degree 1 can leap over policies of indices without data.
-        stops = np.unique(np.append(self.ahead, 0)) if degree == 1 else np.arange(self.length + 1)
-        leaps, steps = np.unique(np.diff(stops), return_inverse=True)
-        self.leaps, self.steps = leaps.tolist(), steps.tolist()
-        self.stop = np.searchsorted(stops, self.ahead)  # (edges, n)
-        self.base = data.base.astype(np.float64)
-        self.start = identity(degree, data.base.shape)
-        self.scale = unit_scale(degree, self.base, self.length)
-
-    def kappa(self, z: Array) -> Array:
-        return np.asarray(self.start + z / self.scale)
-
-    def per_index(self, kappa: Array) -> Array:
-        """Return the mean squared error (edges, n) of every unrolled policy on the first rows of its dataset."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            policies = unroll(kappa, self.base, self.length)
-            theta = policies[self.ahead, np.arange(len(self.base))[:, None]].astype(np.float32)
-            error = self.network.forward(theta, self.data.states[:, :, :CHECKED]) - self.data.actions[:, :, :CHECKED]
-            loss = np.einsum("enra,enra->en", error, error) / error.shape[2]
-            # Parameters that run away saturate a tanh network, and the loss may not show it, least of all between
-            # training indices. Such an iterate counts as diverged, whatever its loss.
-            largest = np.abs(policies).max(axis=(0, 2))
-            sane = largest <= LARGEST * np.maximum(np.abs(self.base).max(axis=-1), 1.0)
-            return np.where(sane[:, None], loss, np.inf)
-
-    def value(self, z: Array) -> Array:
-        """Return the minimized loss (edges,)."""
-        loss = np.where(self.data.present, self.per_index(self.kappa(z)), 0.0).sum(axis=1)
-        loss = loss + self.prior * np.sum(z[1:] ** 2, axis=(0, 2))
-        return np.asarray(loss + np.sum(self.movement * z[0] ** 2, axis=1))
-
-    def gradient(self, z: Array, edges: Rows, rows: slice) -> Array:
-        """Return the gradient (degree + 1, given edges, size) on a minibatch."""
-        chosen = slice(None) if len(edges) == len(self.base) else edges  # a slice avoids a copy of the minibatch
-        kappa, stop = self.kappa(z)[:, chosen], self.stop[chosen]
-        column = np.arange(len(edges))[:, None]
-        with np.errstate(over="ignore", invalid="ignore"):
-            ways = [leap(kappa, length) for length in self.leaps]
-            kappas = [leapt for leapt, _ in ways]
-            policies = travel(kappas, self.steps, self.base[chosen])
-            theta = policies[stop, column].astype(np.float32)  # (edges, n, size)
-            states, actions = self.data.states[chosen, :, rows], self.data.actions[chosen, :, rows]
-            _, grad = self.network.forward_backward(theta, states, actions)
-            at = np.zeros(policies.shape)
-            # Only policy 0, the base, can occur twice, and its gradient has no effect.
-            at[stop, column] = np.where(self.data.present[chosen][..., None], grad, 0.0)
-            grad_z = np.zeros_like(kappa)
-            for (_, back), grad in zip(ways, travel_gradient(kappas, self.steps, policies, at), strict=True):
-                grad_z += back(grad)
-            grad_z /= self.scale[:, chosen]
-        grad_z[1:] += 2.0 * self.prior[chosen][:, None] * z[1:, chosen]
-        grad_z[0] += 2.0 * self.movement[chosen] * z[0, chosen]
-        return np.asarray(grad_z)
 
 
 class _Annealed:

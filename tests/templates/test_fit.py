@@ -8,12 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import check_grad
 
 from dibs.errors import DibsError
 from dibs.policies.network import Network
 from dibs.settings import parse_settings
 from dibs.templates.fit import FitSettings, Objective, Supervision, _Batches, fit
 from dibs.templates.polynomial import identity, unroll
+from dibs.templates.refine import continued, minimize, refine
 
 NETWORK = Network(2, (8,), 2)
 TRAIN = np.array([0, 2, 4, 6, 8])
@@ -241,6 +243,92 @@ def test_a_branch_that_begins_later_unrolls_from_there():
     )
     found = fit(data, NETWORK, FitSettings(max_steps=800, batch=128), rng())
     assert found.loss[0] < 0.05 * objective(late, FitSettings()).value(np.zeros_like(kappa))[0]
+
+
+# --- L-BFGS after Adam ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_the_gradient_of_one_edge_against_finite_differences(degree):
+    data, _ = planted(degree, rows=40)
+    data.present[1, 3] = False
+    at = objective(data, FitSettings(degree=degree, prior=0.01, movement=0.005)).only(1)
+    shape = at.start.shape
+    z = 0.2 * np.random.default_rng(1).standard_normal(shape)
+    off = check_grad(
+        lambda flat: at.value_and_gradient(flat.reshape(shape))[0][0],
+        lambda flat: at.value_and_gradient(flat.reshape(shape))[1].reshape(-1),
+        z.reshape(-1),
+    )
+    assert off < 1e-5 * np.abs(at.value_and_gradient(z)[1]).max()
+    np.testing.assert_allclose(at.value_and_gradient(z)[0], at.value(z))
+
+
+def test_one_edge_has_the_loss_it_has_among_others():
+    data, _ = planted(rows=64)
+    data = replace(data, base_index=np.array([0, 2]))  # edges of different lengths share one scale
+    whole = objective(data, FitSettings(prior=0.1, movement=0.1))
+    z = 0.2 * np.random.default_rng(2).standard_normal(whole.start.shape)
+    for e in (0, 1):
+        np.testing.assert_allclose(whole.only(e).value(z[:, e : e + 1]), whole.value(z)[e], rtol=1e-5)
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_lbfgs_finds_the_policies_of_a_planted_template(degree):
+    """The minimum is zero: the rows were labeled by policies that a known κ unrolls."""
+    data, kappa = planted(degree, rows=200)
+    adam = fit(data, NETWORK, FitSettings(degree=degree, max_steps=100), rng())
+    both = fit(data, NETWORK, FitSettings(degree=degree, max_steps=100, refine=400), rng())
+    assert np.all(both.loss < 0.02 * adam.loss) and np.all(both.loss < 1e-5)
+    states = np.random.default_rng(4).uniform(-1, 1, (2, 500, 2))
+    for unseen in (1, 3, 5, 7):  # what κ does between training indices is found, too
+        ours, theirs = (
+            NETWORK.forward(unroll(k, data.base.astype(float), 8)[unseen], states) for k in (both.kappa, kappa)
+        )
+        assert np.sqrt(np.mean((ours - theirs) ** 2)) < 0.02
+
+
+def test_continuation_starts_from_the_identity_and_fits_all_indices():
+    data, _ = planted(rows=200, spread=0.05)
+    one = objective(data, FitSettings()).only(0)
+    start = one.value(np.zeros_like(one.start))[0]
+    assert one.value(continued(one, 400))[0] < 0.01 * start
+    nothing = replace(data, present=np.array([[True, False, False, False, False]] * 2))
+    alone = objective(nothing, FitSettings()).only(0)
+    assert not continued(alone, 100).any()  # nothing but the base: the identity
+
+
+def test_restarts_leave_a_bad_minimum():
+    """A start with saturated units, where the gradient is almost zero, is where a search stays."""
+    data, _ = planted(edges=1, rows=200)
+    whole = objective(data, FitSettings())
+    stuck = np.zeros_like(whole.start)
+    stuck[0, :, 16:24] = 40.0 * np.sign(data.base[:, 16:24])  # first layer's biases
+    before = whole.value(stuck)[0]
+    stays = whole.value(refine(whole, stuck, 100, 0, rng()))[0]
+    leaves = whole.value(refine(whole, stuck, 100, 1, rng()))[0]
+    assert stays > 0.1 * before and leaves < 1e-3 * before
+
+
+def test_lbfgs_never_makes_an_edge_worse():
+    data, _ = planted(rows=64, edges=3)
+    whole = objective(data, FitSettings())
+    for seed in range(3):
+        z = 3.0 * np.random.default_rng(seed).standard_normal(whole.start.shape)
+        assert np.all(whole.value(refine(whole, z, 3, 2, rng())) <= whole.value(z))
+
+
+def test_iterates_whose_parameters_run_away_are_left():
+    data, _ = planted(edges=1, rows=64)
+    one = objective(data, FitSettings()).only(0)
+    far = np.full_like(one.start, 1e4)
+    assert np.isinf(one.value_and_gradient(far)[0])
+    assert np.array_equal(minimize(one, far, 10), far)
+
+
+def test_lbfgs_is_off_in_the_papers_fit():
+    settings = parse_settings(FitSettings, {})
+    assert settings.refine == 0 and settings.restarts == 0
 
 
 # --- minibatches -----------------------------------------------------------------------------------------
