@@ -138,6 +138,8 @@ class Method:
     """Memory of a training job on a cluster."""
     minutes: int = 60
     """Run time of a training job on a cluster."""
+    evaluation_factor: float = 1.0
+    """Run time of an evaluation, relative to that of a small network: larger if its policy adapts or is recurrent."""
     color: str = "#7F7F7F"
     marker: str = "P"
     hatch: str = "ooo"

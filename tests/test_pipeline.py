@@ -161,7 +161,7 @@ def test_the_command_that_an_error_names_repairs_it(work: Workspace):
     [
         {"description": "in other words"},
         {"gaps": [1]},
-        {"teacher_minutes": 5},
+        {"teacher_minutes": 5, "dataset_minutes": 5, "model_memory_mb": 5, "evaluation_minutes": 5},
         {"benchmarks": {"tiny": "achieve reach(a); achieve reach(b)"}},
     ],
 )

@@ -279,6 +279,6 @@ def adapted_policy(model: Model, tasks: Tasks) -> Policy:
 
 LOOK: dict[str, Any] = {"color": "#FF7F0E", "marker": "D", "hatch": "xxx", "dashes": (), "order": 3}
 METHOD = Method("maml", "MAML", Settings, train, policy, memory_mb=3000, minutes=120, **LOOK)
-KIND: dict[str, Any] = {"policy": adapted_policy, "zero_shot": False, "trained_as": "maml"}
+KIND: dict[str, Any] = {"policy": adapted_policy, "zero_shot": False, "trained_as": "maml", "evaluation_factor": 2.0}
 LOOK = {"color": "#B35400", "hatch": "+++", "dashes": (3.0, 1.5), "hollow": True, "order": 4}
 ADAPTED = replace(METHOD, name="maml-adapted", label="MAML (adapted)", **KIND, **LOOK)

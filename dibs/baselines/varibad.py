@@ -425,4 +425,5 @@ def policy(model: Model, tasks: Tasks) -> Policy:
 
 
 LOOK: dict[str, Any] = {"color": "#8C564B", "marker": "^", "hatch": "|||", "dashes": (), "order": 5}
-METHOD = Method("varibad", "VariBAD", Settings, train, policy, memory_mb=3000, minutes=120, **LOOK)
+COST: dict[str, Any] = {"memory_mb": 3000, "minutes": 120, "evaluation_factor": 8.0}
+METHOD = Method("varibad", "VariBAD", Settings, train, policy, **COST, **LOOK)

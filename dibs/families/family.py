@@ -308,6 +308,18 @@ class Family(_Strict):
     """Run time of one teacher on a cluster; null: the algorithm's."""
     teacher_memory_mb: Annotated[int, Field(ge=1)] | None = None
     """Memory of one teacher on a cluster; null: the algorithm's."""
+    dataset_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of one dataset on a cluster; null: from its size and the horizon."""
+    dataset_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of one dataset on a cluster; null: 1000."""
+    model_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of training one model on a cluster, whatever the method; null: the method's."""
+    model_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of training one model on a cluster; null: the method's."""
+    evaluation_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of one evaluation on a cluster; null: from its number of environment steps and the method."""
+    evaluation_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of one evaluation on a cluster; null: from its number of rollouts and the method."""
     network: NetworkModel
     reward: RewardModel = RewardModel()
     description: str = ""

@@ -25,6 +25,13 @@ from dibs.pipeline import Unit, dataset_origin, evaluation_origin, model_origin,
 from dibs.settings import parse_settings
 from dibs.studies.config import Config, difference
 from dibs.studies.reports import SUFFIXES, Report, applicable
+from dibs.studies.resources import (
+    Resources,
+    dataset_resources,
+    evaluation_resources,
+    model_resources,
+    teacher_resources,
+)
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.train import TeacherSettings
 
@@ -351,10 +358,26 @@ class Plan:
         return difference(self.config.evaluation, EvaluationSettings())
 
     @cache  # noqa: B019
-    def teacher_resources(self, family: str) -> tuple[int, int]:
-        """Return megabytes and minutes of one teacher on a cluster: the family's, or its algorithm's."""
-        of, algorithm = self.family(family), get_algorithm(self._teacher_settings(family).algorithm)
-        return of.teacher_memory_mb or algorithm.memory_mb, of.teacher_minutes or algorithm.minutes
+    def teacher_resources(self, family: str) -> Resources:
+        """Return megabytes and minutes of one teacher on a cluster."""
+        return teacher_resources(self.family(family), get_algorithm(self._teacher_settings(family).algorithm))
+
+    @cache  # noqa: B019
+    def dataset_resources(self, family: str) -> Resources:
+        """Return megabytes and minutes of one dataset on a cluster."""
+        return dataset_resources(self.family(family), self._dataset_settings(family))
+
+    @cache  # noqa: B019
+    def model_resources(self, method: str, unit: str) -> Resources:
+        """Return megabytes and minutes of one model on a cluster."""
+        return model_resources(self.unit(method, unit).family, get_method(method))
+
+    @cache  # noqa: B019
+    def evaluation_resources(self, method: str, benchmark: str, split: str) -> Resources:
+        """Return megabytes and minutes of one evaluation on a cluster."""
+        of = self.benchmark(benchmark)
+        chosen = self.split(of.family.name, split)
+        return evaluation_resources(get_method(method), of, chosen, self.config.evaluation)
 
     # --- counting ------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ FAMILIES = [
     (4, 9, (3,), 1),
     (4, 10, (5, 2), 1),
 ]
+STAGES = ("teacher", "dataset", "model", "evaluation")
 PER_FAMILY = {"dibs", "dibs-plus", "genrl"}  # one model for all benchmarks of a family
 FIGURES = 34 + 3 + 22  # one per benchmark, three over all of them, those of the paper
 
@@ -154,6 +155,60 @@ def test_a_wrong_record_is_named(read: dict[str, tuple[int, ...]], message: str)
     wrong = replace(get_method("bc"), reads=lambda settings, train: read)
     with pytest.raises(DibsError, match=re.escape(f"method 'bc': {message}")):
         wrong.inputs(None, (0, 2, 4))
+
+
+# --- resources -------------------------------------------------------------------------------------------
+
+
+def asked(clone: Clone, *config: str) -> dict[str, tuple[int, int]]:
+    """Return megabytes and minutes of the planned jobs, by what they make."""
+    for file in (clone.path / "workflow" / "rules").glob("*.smk"):  # with a message, Snakemake shows no resources
+        file.write_text(re.sub(r"^    message:\n        .*\n", "", file.read_text(), flags=re.MULTILINE))
+    output = clone.run("-n", *TINY, "--config", *config)
+    jobs = re.findall(r"^ +output: ([^\s,]+).*?^ +resources: (.*?)$", output, re.MULTILINE | re.DOTALL)
+    resources = {made.removeprefix("results/"): dict(re.findall(r"(\w+)=(\d+)\b", text)) for made, text in jobs}
+    return {
+        made: (int(found["mem_mb"]), int(found["runtime"])) for made, found in resources.items() if "mem_mb" in found
+    }
+
+
+def test_jobs_ask_for_what_family_method_and_settings_need(clone: Clone):
+    family = yaml.safe_load((ROOT / "tests" / "workflow" / "family.yaml").read_text())
+    edges, last = 2, family["last_index"]
+    methods = "methods=[dibs, maml-adapted, varibad]"
+    plain = asked(clone, methods, "gaps=[4]", "evaluation={rollouts: 100000}", "datasets={size: 5000000}")
+    teacher, model = get_algorithm("ars"), get_method("varibad")
+    assert plain["teachers/tiny-reach/gap4/seed0/4.safetensors"] == (teacher.memory_mb, teacher.minutes)
+    assert plain["models/varibad/tiny-reach-k2/gap4/seed0.safetensors"] == (model.memory_mb, model.minutes)
+    # Four candidates per row, a rollout for every eight of them, six million steps a minute.
+    rows = -(-4 * 5_000_000 * edges * family["horizon"] // 8 // 6_000_000)
+    assert plain["datasets/tiny-reach/gap4/seed0/4.parquet"] == (1000, 2 + rows)
+    steps = (last + 1) * 100_000 * edges * family["horizon"]
+    recorded = 6 * 4 * 8 * 100_000 * edges * family["horizon"] * 2 // 10**6
+    for method, factor, memory in (("dibs", 1, 1000), ("varibad", 8, 1000), ("maml-adapted", 2, 3000)):
+        found = plain[f"evaluations/{method}/tiny-reach-k2/gap4/seed0.parquet"]
+        assert found == (memory + recorded, 2 + -(-steps * factor // 6_000_000))
+
+    file = clone.path / "tests" / "workflow" / "family.yaml"
+    own = {f"{kind}_{what}": n for n, kind in enumerate(STAGES, 11) for what in ("minutes", "memory_mb")}
+    file.write_text(yaml.safe_dump(family | own))
+    told = asked(clone, methods, "gaps=[4]")
+    kinds = {f"{kind}s": (n, n) for n, kind in enumerate(STAGES, 11)}
+    assert {file: found for file, found in told.items() if file.partition("/")[0] in kinds} == {
+        file: kinds[file.partition("/")[0]] for file in told if file.partition("/")[0] in kinds
+    }
+    assert {file.partition("/")[0] for file in told} >= set(kinds)
+
+
+def test_gymnasium_environments_get_more_time():
+    raw = {"methods": ["dibs"], "seeds": 1, "gaps": [2], "benchmarks": ["examples/families/reacher-torque.yaml"]}
+    plan = Plan(parse_config(raw, "test"))
+    (family,) = plan.config.families.values()
+    assert family.environment.by_row
+    slow = plan.evaluation_resources("dibs", family.benchmark_ids[-1], "gap2")[1]
+    steps = 1000 * (2 * family.last_index + 1) * family.horizon * 2
+    assert slow == 2 + -(-steps // 120_000) > 5
+    assert plan.dataset_resources(family.name)[1] > 2 + 1
 
 
 # --- reports ---------------------------------------------------------------------------------------------

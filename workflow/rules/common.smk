@@ -10,7 +10,6 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
 from dibs.errors import DibsError
-from dibs.methods import get_method
 from dibs.paths import Layout, metrics, timing
 from dibs.studies.checks import parse_config
 from dibs.studies.plan import teacher_files
@@ -89,8 +88,11 @@ def growing(value):
 
 
 def asked(function):
-    """A resource that family or method decide, and that grows with the attempt."""
-    return lambda wildcards, attempt: function(wildcards) * attempt
+    """Memory and run time that a function of the wildcards returns, and that grow with the attempt."""
+    return {
+        "mem_mb": lambda wildcards, attempt: function(wildcards)[0] * attempt,
+        "runtime": lambda wildcards, attempt: function(wildcards)[1] * attempt,
+    }
 
 
 def quick(function):

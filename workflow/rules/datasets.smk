@@ -20,8 +20,7 @@ rule dataset:
         TIMES / "datasets/{family}/{split}/seed{seed}/{index}.tsv"
     threads: 1
     resources:
-        mem_mb=growing(1000),
-        runtime=growing(2),
+        **asked(lambda w: plan(w).dataset_resources(w.family)),
     params:
         family=quick(lambda w: plan(w).family_source(w.family)),
         split=quick(lambda w: plan(w).split_arguments(w.family, w.split)),

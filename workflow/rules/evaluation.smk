@@ -12,8 +12,7 @@ rule evaluation:
         TIMES / "evaluations/{method}/{benchmark}/{split}/seed{seed}.tsv"
     threads: 1
     resources:
-        mem_mb=growing(1000),
-        runtime=growing(3),
+        **asked(lambda w: plan(w).evaluation_resources(w.method, w.benchmark, w.split)),
     params:
         benchmark=quick(lambda w: plan(w).benchmark(w.benchmark).source),
         split=quick(lambda w: plan(w).split_arguments(plan(w).benchmark(w.benchmark).family.name, w.split)),

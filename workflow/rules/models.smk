@@ -13,8 +13,7 @@ rule model:
         TIMES / "models/{method}/{unit}/{split}/seed{seed}.tsv"
     threads: 1
     resources:
-        mem_mb=asked(lambda w: get_method(w.method).memory_mb),
-        runtime=asked(lambda w: get_method(w.method).minutes),
+        **asked(lambda w: plan(w).model_resources(w.method, w.unit)),
     params:
         unit=quick(lambda w: plan(w).unit(w.method, w.unit).source),
         split=quick(lambda w: plan(w).split_arguments(plan(w).unit(w.method, w.unit).family.name, w.split)),

@@ -14,8 +14,7 @@ rule teacher:
         CHAIN
     threads: 1
     resources:
-        mem_mb=asked(lambda w: plan(w).teacher_resources(w.family)[0]),
-        runtime=asked(lambda w: plan(w).teacher_resources(w.family)[1]),
+        **asked(lambda w: plan(w).teacher_resources(w.family)),
     params:
         family=quick(lambda w: plan(w).family_source(w.family)),
         split=quick(lambda w: plan(w).split_arguments(w.family, w.split)),
