@@ -52,10 +52,11 @@ def register(subparsers: Any) -> None:
 
 def run_benchmarks(args: argparse.Namespace) -> None:
     """List benchmarks: one row each."""
-    from dibs.families import benchmarks, get_family
+    from dibs.families import benchmarks, get_family, show_warnings
 
     names = list(benchmarks())
     if args.file is not None:
+        show_warnings(get_family(args.file))
         names = [f"{args.file}:{name}" for name in get_family(args.file).benchmark_ids]
     print(FORMATS[args.format]([benchmark_row(name) for name in names]))
 
@@ -196,10 +197,11 @@ def run_draw(args: argparse.Namespace) -> None:
     from dibs.drawing.rollouts import read_trajectories
     from dibs.drawing.style import check_output, save
     from dibs.drawing.tasks import figure_task
-    from dibs.families import get_benchmark
+    from dibs.families import get_benchmark, show_warnings
 
     check_output(args.output)
     benchmark = get_benchmark(args.name)
+    show_warnings(benchmark.family)
     tasks = benchmark.family.tasks(sorted(set(args.index)), benchmark.specification)
     shown = read_trajectories(args.trajectories, tasks) if args.trajectories else []
     save(figure_task(tasks, shown), args.output)

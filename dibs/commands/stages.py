@@ -78,12 +78,13 @@ def register(subparsers: Any) -> None:
 
 def run_teacher(args: argparse.Namespace) -> None:
     """Train, save, and print one line per edge."""
-    from dibs.families import get_family
+    from dibs.families import get_family, show_warnings
     from dibs.pipeline import make_teacher
     from dibs.settings import parse_settings
     from dibs.teachers.train import TeacherSettings
 
     family = get_family(args.family)
+    show_warnings(family)
     split = chosen_split(args, family)
     settings = parse_settings(TeacherSettings, args.settings, "--settings")
     files = layout(args)

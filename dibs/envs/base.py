@@ -66,6 +66,13 @@ class Environment(ABC):
         """Map uniforms (..., n) to states as the environment's own reset draws them; None: it has no reset."""
         return None
 
+    def least_steps(self, offsets: Array) -> Array | None:
+        """Return a lower bound (...) of the steps that change states by `offsets` (..., n) without noise.
+
+        Targets out of reach within the horizon are found with it before training. None: unknown.
+        """
+        return None
+
     @property
     def drawn(self) -> tuple[int, int]:
         """The two state variables whose plane pictures show."""

@@ -34,3 +34,6 @@ class Car2D(Environment):
         moved[..., 0] += v * np.cos(theta)
         moved[..., 1] += v * np.sin(theta)
         return moved
+
+    def least_steps(self, offsets: Array) -> Array:
+        return np.asarray(np.hypot(offsets[..., 0], offsets[..., 1]) / self.speed)

@@ -63,3 +63,7 @@ class DroneAttitude(Environment):
         moved[..., 3] = np.where(np.abs(yaw) > np.pi, np.pi - (np.pi - yaw) % (2 * np.pi), yaw)
         moved[..., 4] = np.clip(moved[..., 4], -self.pitch_limit, self.pitch_limit)
         return moved
+
+    def least_steps(self, offsets: Array) -> Array:
+        moved = np.linalg.norm(offsets[..., :3], axis=-1) / (np.sqrt(3.0) * self.speed)  # full speed on all body axes
+        return np.asarray(np.maximum(moved, np.abs(offsets[..., 3:]).max(axis=-1) / self.rate))

@@ -75,6 +75,10 @@ class Reacher(Environment):
         y = np.where(at_shoulder, allowed, y * scale)
         return np.stack([x, y], axis=-1).astype(states.dtype, copy=False)
 
+    def least_steps(self, offsets: Array) -> Array:
+        # Per step, the tip moves at most rate · 2 link about the shoulder and rate · link about the elbow.
+        return np.asarray(np.linalg.norm(offsets, axis=-1) / (3.0 * self.link * self.rate))
+
     def skeleton(self, states: Array) -> Array:
         """Return shoulder, elbow and end effector (..., 3, 2)."""
         theta1, theta2 = self.joints(states)

@@ -29,3 +29,6 @@ class SimpleDrone(Environment):
 
     def step(self, states: Array, actions: Array, noise: Array) -> Array:
         return states + self.speed * np.clip(actions, -1.0, 1.0) + self.noise * noise
+
+    def least_steps(self, offsets: Array) -> Array:
+        return np.asarray(np.abs(offsets).max(axis=-1) / self.speed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,7 +12,8 @@ from typing import Any
 
 from dibs import registry
 from dibs.errors import DibsError, unknown
-from dibs.families.family import Family, Split, load_family
+from dibs.families.family import Family, load_family
+from dibs.families.splits import Split
 from dibs.families.tasks import NetworkModel, ReachAvoid, RewardModel, Tasks
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "get_benchmark",
     "get_family",
     "load_family",
+    "show_warnings",
 ]
 
 SUFFIXES = (".yaml", ".yml")
@@ -132,3 +135,15 @@ def find_benchmarks(entry: str, exact: bool = False) -> list[Benchmark]:
 def benchmarks() -> tuple[str, ...]:
     """Return the ids of all registered benchmarks."""
     return tuple(b for family in families().values() for b in family.benchmark_ids)
+
+
+_shown: set[str] = set()
+
+
+def show_warnings(family: Family) -> None:
+    """Print what is doubtful about a family on standard error, once per process."""
+    for doubt in family.warnings():
+        line = f"warning: {family.source}: {doubt}"
+        if line not in _shown:
+            _shown.add(line)
+            print(line, file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,8 +51,27 @@ class RewardModel(BaseModel):
     """While training, the target counts as reached only this deep inside: teachers aim at the middle."""
 
 
+class Specified:
+    """What follows from the text of a specification."""
+
+    if TYPE_CHECKING:
+        specification: str
+
+    @cached_property
+    def spec(self) -> Spec:
+        return parse(self.specification)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph(self.spec)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return self.graph.edges
+
+
 @dataclass(frozen=True, eq=False)
-class Tasks:
+class Tasks(Specified):
     """The tasks of some indices of one family, under one specification."""
 
     name: str
@@ -71,18 +90,6 @@ class Tasks:
     start_reset: Array | None = None  # (indices, dim) bool: variables that the environment's own reset draws
     arrivals: Mapping[tuple[int, str], Array] = field(default_factory=dict)
     """States (n, dim) in which teachers of the edges before have arrived, by index and edge."""
-
-    @cached_property
-    def spec(self) -> Spec:
-        return parse(self.specification)
-
-    @cached_property
-    def graph(self) -> Graph:
-        return graph(self.spec)
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        return self.graph.edges
 
     @property
     def edge_names(self) -> tuple[str, ...]:
@@ -208,11 +215,6 @@ class Tasks:
                     continue
                 region = self.regions[name][row]
                 fixed = np.isfinite(region.half_width) & ~self._derived
-                if not np.isfinite(region.half_width).any():
-                    raise DibsError(
-                        f"{self.name}: edge {edge.name} starts in the half-space {name}, which has no uniform "
-                        "distribution; end the edge before it in a box or a ball"
-                    )
                 if np.any(uniform & fixed):
                     raise DibsError(f"{self.name}: edge {edge.name} starts from two overlapping regions; name one")
                 center = np.where(fixed, region.center, center)

@@ -108,8 +108,18 @@ class Region:
         }
 
     def __getitem__(self, rows: Any) -> Region:
-        """Return some of the regions of an array."""
-        return Region(**{name: value[rows] for name, value in self.arrays().items()})
+        """Return some of the regions of an array; they are known to be regions and are not checked again."""
+        chosen = {name: np.asarray(value[rows]) for name, value in self.arrays().items()}
+        chosen["offset"] = np.asarray(np.broadcast_to(self.offset, self.batch_shape)[rows])
+        found = object.__new__(Region)
+        for name, value in chosen.items():
+            value.setflags(write=False)
+            object.__setattr__(found, name, value)
+        half = chosen["half_width"]
+        object.__setattr__(found, "batch_shape", chosen["radius"].shape)
+        object.__setattr__(found, "_bounded", tuple(d for d in self._bounded if np.isfinite(half[..., d]).any()))
+        object.__setattr__(found, "_plain", self._plain or not (chosen["normal"].any() or chosen["radius"].any()))
+        return found
 
     def contains(self, states: npt.ArrayLike) -> Bools:
         """Return which states (..., dim) lie in the closed region."""

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from dibs import registry
 from dibs.errors import DibsError, unknown
 from dibs.families import Benchmark, Family, descriptions, find_benchmarks
-from dibs.families.family import GAP
+from dibs.families.splits import GAP
 from dibs.methods import Method, get_method
 from dibs.paths import BASE
 from dibs.settings import parse_settings

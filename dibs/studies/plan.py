@@ -18,7 +18,7 @@ from dibs.datasets.build import DatasetSettings
 from dibs.errors import unknown
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Benchmark, Family, Split, find_benchmarks, get_family
-from dibs.families.family import GAP
+from dibs.families.splits import GAP
 from dibs.methods import Method, get_method
 from dibs.paths import BASE, Layout, buffers, metrics, timing
 from dibs.pipeline import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin

@@ -283,7 +283,7 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
     """Watch which indices are grounded: teachers, datasets and all fits ask for training indices only."""
     from dibs import pipeline as stages
     from dibs.datasets.build import DatasetSettings
-    from dibs.families.family import Moving
+    from dibs.families.description import Moving
     from dibs.pipeline import Unit
     from dibs.teachers.train import TeacherSettings
 

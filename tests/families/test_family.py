@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dibs import registry
 from dibs.errors import DibsError
 from dibs.families import Split, benchmarks, families, find_benchmarks, get_benchmark, get_family, load_family
-from dibs.families.family import RegionModel
+from dibs.families.description import RegionModel
 
 NAN = float("nan")
 
@@ -399,7 +399,9 @@ def test_the_papers_benchmarks_are_all_there():
 
 
 def with_last(last: int) -> dict[str, Any]:
-    return small() | {"last_index": last, "gaps": [], "regions": small()["regions"] | {"o": far_away()}}
+    """Far enough for `a`, which moves away, to be within reach at any of these indices."""
+    regions = small()["regions"] | {"o": far_away()}
+    return small() | {"last_index": last, "gaps": [], "horizon": 10 + last, "regions": regions}
 
 
 def far_away() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from scipy.stats import kstest
 
 from dibs.errors import DibsError
 from dibs.families import Family, load_family
-from dibs.families.family import RegionModel
+from dibs.families.description import RegionModel
 from dibs.families.tasks import uniform_in_ball
 from dibs.simulation import EdgeTask, SpecTask, draw, signed_distance
 from dibs.simulation.tasks import columns

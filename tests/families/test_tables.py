@@ -14,7 +14,7 @@ import yaml
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings, roles
 from dibs.families import families, get_family, load_family
-from dibs.families.family import RegionModel, StartModel
+from dibs.families.description import RegionModel, StartModel
 
 LAST = 6
 

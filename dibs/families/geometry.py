@@ -1,0 +1,301 @@
+"""Checks of a family's regions at every index: what is impossible, and what is doubtful.
+
+Impossible families are refused when they are loaded. Doubts are warnings: `Family.warnings()` returns them, and
+commands print them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dibs.errors import DibsError
+from dibs.families.tasks import Tasks
+from dibs.spectrl import Edge, Region, cnf, conjuncts
+
+if TYPE_CHECKING:
+    from dibs.families.family import Family
+
+VANISHED = 1e-9
+"""Smallest half-width that counts as a region."""
+HURRY = 0.9
+"""Share of the horizon above which a straight way at top speed is doubtful."""
+OUTSIDE = 0.25
+"""Share of a region's width beyond the environment's bounds above which it is doubtful."""
+MANY_WEIGHTS = 2_000
+"""Weights of a network above which random search (ars) is doubtful."""
+MANY = 1_000
+"""Indices or steps per edge above which a family is doubtful."""
+
+
+class Finding(NamedTuple):
+    """Something that may be wrong at some indices."""
+
+    wrong: np.ndarray  # (indices,) bool
+    say: Callable[[int], str]
+    """A sentence about one of them."""
+
+
+def problems(family: Family) -> Iterator[str]:
+    """Yield the first problem of the first index at which the tasks are impossible."""
+    try:
+        tasks = family.tasks(range(family.last_index + 1))
+    except DibsError as error:
+        yield str(error)  # a region that has shrunk to nothing, or overflows
+        return
+    found = [(int(np.argmax(f.wrong)), n, f.say) for n, f in enumerate(_impossible(tasks)) if f.wrong.any()]
+    if found:
+        index, _, say = min(found, key=lambda problem: problem[:2])
+        yield say(index)
+    for name, region in tasks.regions.items():
+        size = region.reach.min(axis=-1)
+        if (size < VANISHED).any():
+            index = int(np.argmax(size < VANISHED))
+            yield f"regions.{name}: vanishes at index {index}, where its half-width is {size[index]:g}"
+
+
+def doubts(family: Family) -> Iterator[str]:
+    """Yield a sentence about everything that is possible but doubtful, with the first index at which it is."""
+    tasks = family.tasks(range(family.last_index + 1))
+    yield from _general_doubts(family, tasks)
+    far = family.out_of_reach
+    if far:
+        yield far[min(far)] + _and_others(len(far))
+    for finding in _doubtful(tasks, far):
+        if finding.wrong.any():
+            yield finding.say(int(np.argmax(finding.wrong))) + _and_others(int(finding.wrong.sum()))
+
+
+def _and_others(count: int) -> str:
+    return f" (and at {count - 1} more)" if count > 1 else ""
+
+
+def out_of_reach(family: Family) -> dict[int, str]:
+    """Return the indices at which no policy reaches a target in time, each with a sentence about it.
+
+    They are refused as training indices. At other indices they are doubts: every method fails there.
+    """
+    tasks = family.tasks(range(family.last_index + 1))
+    horizon, environment, found = tasks.horizon, tasks.environment, dict[int, str]()
+    for edge in tasks.edges:
+        for target in _targets(edge):
+            nearest, _ = _ways(tasks, edge, target)
+            helped = np.maximum(nearest - horizon * np.array(environment.noise_scale), 0.0)  # noise may help all along
+            least = environment.least_steps(helped)
+            if least is None:
+                return {}
+            for i in np.flatnonzero(least > horizon * (1.0 + 1e-9)):
+                found.setdefault(
+                    int(i),
+                    f"regions.{target}: out of reach at index {i}: edge {edge.name} takes at least "
+                    f"{np.ceil(least[i]):.0f} steps at top speed, and horizon is {horizon}",
+                )
+    return found
+
+
+# --- impossible ------------------------------------------------------------------------------------------
+
+
+def _impossible(tasks: Tasks) -> Iterator[Finding]:
+    environment, start, noise = tasks.environment.name, tasks.start_center, tasks.start_half
+    yield Finding(
+        _no_state(tasks, start),
+        lambda i: f"start: its center {start[i].tolist()} is not a state of {environment} at index {i}",
+    )
+    for edge in tasks.edges:
+        avoided = _avoided(edge)
+        for target in _targets(edge):
+            yield from _impossible_target(tasks, edge, target)
+        for name in avoided if edge.source is None else ():
+            yield Finding(
+                _touches(tasks.regions[name], start - noise, start + noise),
+                lambda i, name=name: f"start: overlaps {name}, which must be avoided, at index {i}",  # type: ignore[misc]
+            )
+
+
+def _impossible_target(tasks: Tasks, edge: Edge, target: str) -> Iterator[Finding]:
+    region, depth, environment = tasks.regions[target], tasks.reward.depth, tasks.environment.name
+    middle, narrowest = region.center, region.reach.min(axis=-1)
+    yield Finding(
+        np.asarray(narrowest <= depth),
+        lambda i: f"reward.depth: {depth:g} leaves nothing of {target} at index {i}, half-width {narrowest[i]:g}",
+    )
+    for name in _avoided(edge):
+        yield Finding(
+            tasks.regions[name].contains(middle),
+            lambda i, name=name: (  # type: ignore[misc]
+                f"regions.{target}: its center lies inside {name}, to be avoided, at index {i}"
+            ),
+        )
+    yield Finding(
+        _no_state(tasks, middle),
+        lambda i: f"regions.{target}: its center {middle[i].tolist()} is not a state of {environment} at index {i}",
+    )
+
+
+def _no_state(tasks: Tasks, states: np.ndarray) -> np.ndarray:
+    """Which of the states (n, dim) the environment does not have; derived variables follow from the others."""
+    environment = tasks.environment
+    derived = [name in environment.derived for name in environment.state_names]
+    moved = np.where(derived, 0.0, np.abs(environment.project(states) - states)).max(axis=-1)
+    return np.asarray(moved > 1e-3 * np.maximum(np.abs(states).max(axis=-1), 1e-9))
+
+
+# --- doubtful --------------------------------------------------------------------------------------------
+
+
+def _general_doubts(family: Family, tasks: Tasks) -> Iterator[str]:
+    """Yield doubts that concern no particular index."""
+    if family.last_index > MANY:
+        yield f"last_index: {family.last_index} is large; every index is checked, drawn and evaluated"
+    if family.horizon > MANY:
+        yield f"horizon: {family.horizon} steps per edge is large; every rollout may take that many"
+    sizes = [tasks.environment.observation_dim, *family.network.hidden, tasks.environment.action_dim]
+    weights = sum((a + 1) * b for a, b in pairwise(sizes))
+    if family.teacher == "ars" and weights > MANY_WEIGHTS:
+        yield (
+            f"teacher: ars searches at random, and the network has {weights} weights; use ppo, or a smaller network "
+            "such as hidden: [8]"
+        )
+    used = {name for edge in tasks.edges for clause in (*cnf(edge.safe), conjuncts(edge.target)) for name, _ in clause}
+    for name in family.regions:
+        if name not in used:
+            yield f"regions.{name}: the specification does not use it"
+    parts = [tasks.start_center, *(v for name in used for v in tasks.regions[name].arrays().values())]
+    if all((part == part[:1]).all() for part in parts):
+        yield "regions: nothing moves or grows, so all tasks are the same"
+
+
+def _doubtful(tasks: Tasks, far: Collection[int]) -> Iterator[Finding]:
+    start, half = tasks.start_center, tasks.start_half
+    yield from _beyond_bounds(tasks, "start", start, half, OUTSIDE)
+    for name in dict.fromkeys(target for edge in tasks.edges for target in _targets(edge)):
+        region = tasks.regions[name]
+        yield from _beyond_bounds(tasks, f"regions.{name}", region.center, region.reach, OUTSIDE)
+        noise = np.array(tasks.environment.noise_scale)
+        narrow = np.asarray((region.reach < noise).any(axis=-1))
+        yield Finding(
+            narrow,
+            lambda i, name=name: f"regions.{name}: narrower than the noise of one step at index {i}",  # type: ignore[misc]
+        )
+    for name in dict.fromkeys(name for edge in tasks.edges for name in _avoided(edge)):
+        region = tasks.regions[name]
+        if not region.arrays()["normal"].any():
+            yield from _beyond_bounds(tasks, f"regions.{name}", region.center, region.reach, 1.0)
+    for edge in tasks.edges:
+        yield from _doubtful_edge(tasks, edge, far)
+
+
+def _beyond_bounds(tasks: Tasks, key: str, center: np.ndarray, half: np.ndarray, share: float) -> Iterator[Finding]:
+    """Find where at least a share of a region's width lies outside the environment's bounds, in any variable."""
+    low, high = (np.array(bound) for bound in tasks.environment.bounds)
+    half = np.where(np.isfinite(half), half, 0.0)  # free variables are never outside
+    beyond = np.maximum(low - (center - half), 0.0) + np.maximum(center + half - high, 0.0)
+    outside = (beyond >= share * 2.0 * half) & (beyond > 0.0)
+    names = tasks.environment.state_names
+
+    def say(i: int) -> str:
+        d = int(np.argmax(outside[i]))
+        where = f"{names[d]} in [{center[i, d] - half[i, d]:g}, {center[i, d] + half[i, d]:g}]"
+        part = "wholly" if share == 1.0 else "partly"
+        return f"{key}: {part} outside the bounds at index {i}: {where}, bounds [{low[d]:g}, {high[d]:g}]"
+
+    yield Finding(outside.any(axis=-1), say)
+
+
+def _doubtful_edge(tasks: Tasks, edge: Edge, far: Collection[int]) -> Iterator[Finding]:
+    center, half, known = _source(tasks, edge)
+    for name in _avoided(edge) if edge.source is not None else ():
+        obstacle = tasks.regions[name]
+        low, high = np.where(known, center - half, -np.inf), np.where(known, center + half, np.inf)
+        bounded = (np.isfinite(obstacle.reach) | (obstacle.arrays()["normal"] != 0.0)) & ~known
+        yield Finding(
+            _touches(obstacle, low, high) & ~bounded.any(axis=-1),
+            lambda i, name=name: (  # type: ignore[misc]
+                f"specification: edge {edge.name} starts in a region that overlaps {name}, which must be avoided, "
+                f"at index {i}"
+            ),
+        )
+    for target in _targets(edge):
+        region = tasks.regions[target]
+        needed = np.isfinite(region.reach) | (region.arrays()["normal"] != 0.0)
+        yield Finding(
+            region.contains(np.where(known, center, 0.0)) & (known | ~needed).all(axis=-1),
+            lambda i, target=target: (  # type: ignore[misc]
+                f"regions.{target}: edge {edge.name} starts inside it at index {i}, so there is nothing to do"
+            ),
+        )
+        _, farthest = _ways(tasks, edge, target)
+        steps = tasks.environment.least_steps(farthest)
+        if steps is not None:
+            possible = ~np.isin(tasks.indices, list(far))
+            yield Finding(
+                possible & (steps > HURRY * tasks.horizon),
+                lambda i, target=target, steps=steps: (  # type: ignore[misc]
+                    f"regions.{target}: hard to reach in time at index {i}: from its farthest start, edge {edge.name} "
+                    f"takes at least {np.ceil(steps[i]):.0f} of {tasks.horizon} steps at top speed"
+                ),
+            )
+
+
+# --- edges -----------------------------------------------------------------------------------------------
+
+
+def _targets(edge: Edge) -> list[str]:
+    return [name for name, inside in conjuncts(edge.target) if inside]
+
+
+def _avoided(edge: Edge) -> list[str]:
+    """Regions that an edge must avoid in any case."""
+    return [name for clause in cnf(edge.safe) if len(clause) == 1 for name, inside in clause if not inside]
+
+
+def _touches(region: Region, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Which of the boxes (n, dim) between two corners have a state in the region."""
+    normal = region.arrays()["normal"]
+    # The state that is deepest inside: nearest to the center, or farthest along the normal.
+    deepest = np.where(normal.any(axis=-1, keepdims=True), np.where(normal > 0, high, low), region.center)
+    inside = np.clip(deepest, low, high)
+    return region.contains(np.where(np.isfinite(inside), inside, 0.0))
+
+
+def _source(tasks: Tasks, edge: Edge) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return center and half-width (indices, dim) of where an edge starts, and which variables are known there.
+
+    Of a ball, the cube inside it: all of it is part of the source.
+    """
+    center, half = tasks.start_center, tasks.start_half
+    if edge.source is None:
+        return center, half, np.ones(center.shape, dtype=bool)
+    known = np.zeros(center.shape, dtype=bool)
+    for name in (name for name, inside in conjuncts(edge.source) if inside):
+        region = tasks.regions[name]
+        fixed = np.isfinite(region.reach)
+        dims = np.maximum(fixed.sum(axis=-1, keepdims=True), 1)
+        width = np.where(region.arrays()["radius"][:, None] > 0.0, region.reach / np.sqrt(dims), region.reach)
+        center, half = np.where(fixed, region.center, center), np.where(fixed, width, half)
+        known |= fixed
+    return center, half, known
+
+
+def _ways(tasks: Tasks, edge: Edge, target: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least change (indices, dim) of each variable from the nearest and from the farthest start.
+
+    The nearest way leads to any state of the target, the farthest one to where training counts it as reached.
+    """
+    center, inner, known = _source(tasks, edge)
+    region, periods = tasks.regions[target], np.array(tasks.environment.periods)
+    normal, width, offset = region.arrays()["normal"], region.reach, region.center - center
+    turns = np.where(periods > 0.0, np.round(offset / np.where(periods > 0.0, periods, 1.0)), 0.0)
+    distance = np.abs(offset - turns * periods)
+    # A plane across one variable bounds it on one side. Oblique planes are left out.
+    plane = (normal != 0.0) & ((normal != 0.0).sum(axis=-1, keepdims=True) == 1)
+    distance, width = np.where(plane, np.sign(normal) * offset, distance), np.where(plane, 0.0, width)
+    outer = inner * np.sqrt(known.sum(axis=-1, keepdims=True)) if edge.source is not None else inner  # around a ball
+    bounded = known & np.isfinite(width)
+    width = np.where(bounded, width, 0.0)
+    near, far = distance - width - outer, distance - width + inner + tasks.reward.depth
+    return np.where(bounded, np.maximum(near, 0.0), 0.0), np.where(bounded, np.maximum(far, 0.0), 0.0)
