@@ -29,6 +29,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "genrl": {"steps": 60_000},
     "maml": {"steps": 4_000, "hidden": [8]},
     "varibad": {"steps": 4_000, "hidden": [8], "recurrent": 8, "embedding": 4},
+    "bc-index": {"max_steps": 60, "hidden": [8]},
+    "ppo-index": {"steps": 4_000, "hidden": [8], "rollouts": 4},
     "dibs": {"max_steps": 60},
     "dibs-plus": {"max_steps": 60},
     "dibs-weights": {"max_steps": 60},

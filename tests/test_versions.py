@@ -3,7 +3,7 @@
 Files carry the versions of the stages that wrote them (`dibs.provenance`), not a digest of code. If numbers changed,
 raise the version that the message names, so that old results are made again, and store the new numbers:
 
-    python tests/test_versions.py
+    python tests/test_versions.py [CASE ...]
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "genrl": {"steps": 12_000},
     "maml": {"steps": 600, "hidden": [8]},
     "varibad": {"steps": 600, "hidden": [8], "recurrent": 8, "embedding": 4},
+    "bc-index": {"max_steps": 30, "hidden": [8]},
+    "ppo-index": {"steps": 600, "hidden": [8], "rollouts": 4},
     "dibs": {"max_steps": 20},
     "dibs-plus": {"max_steps": 20},
     "dibs-weights": {"max_steps": 20},
@@ -198,17 +200,16 @@ def test_every_algorithm_and_method_has_a_fixed_run() -> None:
     assert set(SMALL) == set(METHODS)
 
 
-def store() -> None:
-    """Write the numbers of the code as it is."""
+def store(cases: list[str]) -> None:
+    """Write the numbers of the code as it is, of the given cases or of all."""
+    found = json.loads(STORED.read_text()) if cases else {}
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(Path(folder))
-        found = {
-            case: {"versions": versions, "numbers": compute(runs, name)}
-            for case, (compute, name, versions) in CASES.items()
-        }
+        for case in cases or CASES:
+            compute, name, versions = CASES[case]
+            found[case] = {"versions": versions, "numbers": compute(runs, name)}
     STORED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
-    store()
-    sys.exit(0)
+    store(sys.argv[1:])

@@ -25,27 +25,33 @@ from dibs.spectrl import Graph
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of the cloning."""
+class Cloning:
+    """How a network is cloned from rows of datasets."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers: wide enough that capacity is not what limits it; empty: those of the family's network."""
-    observe_stage: bool = True
-    """Whether the policy sees how many stages are completed."""
     rate: float = 3e-3
     """Adam's initial rate."""
     batch: int = 512
     """Rows per step."""
-    samples: int = 2_000
-    """Most rows taken per edge and index."""
+    samples: int = 5_000
+    """Most rows taken per edge and index: by default, all that a dataset has."""
     check_every: int = 100
     """Steps between two measurements of the loss on held-out rows."""
     patience: int = 3
     """Measurements without progress after which the rate is halved."""
     max_steps: int = 4_000
     """Most steps."""
+
+
+@dataclass(frozen=True)
+class Settings(Cloning):
+    """Settings of BC."""
+
+    observe_stage: bool = True
+    """Whether the policy sees how many stages are completed."""
 
 
 def train(training: Training, settings: Settings) -> Model:
@@ -82,7 +88,7 @@ def stage_of_edges(graph: Graph) -> dict[str, int]:
 
 
 def clone(
-    network: Network, inputs: Array, actions: Array, settings: Settings, rng: np.random.Generator
+    network: Network, inputs: Array, actions: Array, settings: Cloning, rng: np.random.Generator
 ) -> tuple[Array, list[float]]:
     """Minimize the mean squared error; return the best iterate and the loss on held-out rows over time."""
     count, order = len(inputs), rng.permutation(len(inputs))
@@ -111,4 +117,5 @@ def clone(
 
 LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "s", "hatch": "---", "dashes": (), "order": 2}
 # Teachers are needed for the number of steps.
-METHOD = Method("bc", "BC", Settings, train, flat_policy, ("teachers", "datasets"), memory_mb=2000, minutes=15, **LOOK)
+NEEDS = ("teachers", "datasets")
+METHOD = Method("bc", "BC", Settings, train, flat_policy, NEEDS, version=2, memory_mb=2000, minutes=15, **LOOK)

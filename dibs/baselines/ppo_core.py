@@ -1,4 +1,4 @@
-"""What the two meta-RL baselines share: the training loop, recorded episodes, advantages, PPO's clipped loss.
+"""What the baselines with policy gradients share: the training loop, recorded episodes, advantages, and PPO.
 
 Episodes are arrays of shape (time, tasks, rollouts[, dim]). Acting is NumPy, so only training needs torch.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dibs.families import Tasks
 from dibs.methods import Model, Training
 from dibs.policies.network import Network
 from dibs.seeding import stream
+from dibs.settings import STRICT
 from dibs.simulation import Bools, Draws, Levels, Moment, Policy, Progress, Rewards, SpecTask, Task, rollout
 
 if TYPE_CHECKING:
@@ -34,29 +35,36 @@ class Learner(Protocol):
 
     parameters: dict[str, Array]
 
-    def iterate(self, task: SpecTask) -> int:
+    def iterate(self, task: Any) -> int:
         """Improve the parameters on all tasks; return the environment steps this took."""
 
-    def check(self, task: SpecTask) -> tuple[list[Bools], int]:
+    def check(self, task: Any) -> tuple[list[Bools], int]:
         """Return successes (tasks, rollouts) of one or more policies without exploration, and the steps this took."""
 
 
-def meta_train(training: Training, settings: Any, name: str, learner_of: Callable[..., Learner]) -> Model:
+class Learned(NamedTuple):
+    """The best parameters found, and how."""
+
+    tensors: dict[str, Array]
+    steps: int
+    diverged: bool
+    metrics: dict[str, Any]
+
+
+def learn(
+    learner: Learner, task: Any, sample: Callable[[], Any], settings: Any, progress: Callable[[str], None] | None
+) -> Learned:
     """Train until the budget is spent, all training tasks are solved, or a parameter is no longer finite.
 
-    `learner_of(task, view, settings, rng)` makes the learner; `name` is that of the method, for its random stream.
-    The model is the best one on the training tasks: most of them solved (a rate above 0.9), then the highest rate.
+    Each iteration is on the tasks of `sample()`, each measurement on those of `task`. The best parameters are those
+    with most training tasks solved (a rate above 0.9), then with the highest rate.
     """
-    rng = stream(name, training.benchmark, training.split.key, training.seed)
-    task = training_task(training.tasks, settings)
-    view = FlatView.of_tasks(training.tasks, settings.observe_stage)
-    learner = learner_of(task, view, settings, rng)
     best: dict[str, float] | None = None
     tensors = {name: np.zeros_like(array) for name, array in learner.parameters.items()}
     curve: list[dict[str, float]] = []
     steps, iteration, converged, diverged = 0, 0, False, False
     while steps < settings.steps and not converged and not diverged:
-        steps += learner.iterate(some_of(task, settings.tasks, rng))
+        steps += learner.iterate(sample())
         iteration += 1
         diverged = not all(np.isfinite(array).all() for array in learner.parameters.values())
         if not diverged and (iteration % settings.check_every == 0 or steps >= settings.steps):
@@ -67,14 +75,29 @@ def meta_train(training: Training, settings: Any, name: str, learner_of: Callabl
             curve.append(check)
             if best is None or (check["solved"], check["rate"]) >= (best["solved"], best["rate"]):
                 best, tensors = check, {name: array.copy() for name, array in learner.parameters.items()}
-            if training.progress:
+            if progress:
                 solved = f"solved {check['solved']:.2f} (best {best['solved']:.2f})"
-                training.progress(f"{steps} steps  {solved}  rate {check['rate']:.2f}")
+                progress(f"{steps} steps  {solved}  rate {check['rate']:.2f}")
             recent = [c["solved"] == 1.0 and c["rate"] >= settings.converged for c in curve[-settings.patience :]]
             converged = len(recent) == settings.patience and all(recent)
     metrics = {"iterations": iteration, "converged": converged, "diverged": diverged, "best": best, "curve": curve}
-    metadata = {"settings": asdict(settings), "seed": training.seed, "diverged": diverged}
-    return view.model(tensors, metadata, steps, metrics)
+    return Learned(tensors, steps, diverged, metrics)
+
+
+def meta_train(
+    training: Training, settings: Any, name: str, learner_of: Callable[..., Learner], view: FlatView | None = None
+) -> Model:
+    """Train one policy on the training tasks of a whole specification.
+
+    `learner_of(task, view, settings, rng)` makes the learner; `name` is that of the method, for its random stream.
+    """
+    rng = stream(name, training.benchmark, training.split.key, training.seed)
+    task = training_task(training.tasks, settings)
+    view = view or FlatView.of_tasks(training.tasks, settings.observe_stage)
+    learner = learner_of(task, view, settings, rng)
+    found = learn(learner, task, lambda: some_of(task, settings.tasks, rng), settings, training.progress)
+    metadata = {"settings": asdict(settings), "seed": training.seed, "diverged": found.diverged}
+    return view.model(found.tensors, metadata, found.steps, found.metrics)
 
 
 def training_task(tasks: Tasks, settings: Any) -> SpecTask:
@@ -121,7 +144,14 @@ class _Collector:
         self.steps.append((actions, rewards, now.alive, now.alive & ~after.alive))
 
 
-def collect(task: Task, policy: Policy, view: FlatView, draws: Draws) -> Episodes:
+class View(Protocol):
+    """What a network is given of an episode."""
+
+    def inputs(self, observation: Array, stage: Levels) -> Array:
+        """Return inputs (..., tasks, rollouts, n) for observations (..., tasks, rollouts, m) at stages."""
+
+
+def collect(task: Task, policy: Policy, view: View, draws: Draws) -> Episodes:
     """Run `policy` on all tasks and return all that it met."""
     collector = _Collector()
     rollout(task, policy, draws, recorder=collector)
@@ -197,3 +227,128 @@ def tensors(*arrays: Array) -> list[Tensor]:
     import torch
 
     return [torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)) for array in arrays]
+
+
+# --- PPO -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """Settings of PPO (Schulman et al. 2017) on several tasks at once."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    steps: int = 0
+    """Environment steps after which training ends, if it has not converged before; 0: as many as the teachers used."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy and of its value function."""
+    rollouts: int = 16
+    """Episodes per task and iteration."""
+    tasks: int = 10
+    """Most tasks in an iteration; with more training tasks, this many are drawn each time."""
+    gamma: float = 0.9
+    """Discount."""
+    trace: float = 0.95
+    """λ of generalized advantage estimation."""
+    clip: float = 0.2
+    """How far PPO lets the probability of an action change."""
+    epochs: int = 8
+    """Passes over the episodes of an iteration."""
+    minibatch: int = 2048
+    """Steps per minibatch."""
+    learning_rate: float = 3e-3
+    """Adam's step at first; it falls linearly."""
+    final_rate: float = 0.05
+    """Share of the learning rate that is left when the budget is spent."""
+    grad_norm: float = 0.5
+    """Largest norm of a gradient."""
+    initial_std: float = 0.5
+    """Standard deviation of the exploration at first; it is learned."""
+    entropy: float = 0.005
+    """Weight of the policy's entropy."""
+    check_every: int = 10
+    """Iterations between two measurements of the training tasks."""
+    check_rollouts: int = 50
+    """Episodes per task of a measurement."""
+    converged: float = 0.995
+    """Training ends once all training tasks are solved and their mean rate is this high."""
+    patience: int = 3
+    """Successive measurements that must say so."""
+
+
+def reads(settings: PPOSettings, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Teachers are needed for the budget only."""
+    return {} if settings.steps else {"teachers": train}
+
+
+class ActorCritic:
+    """A policy and its value function, improved by PPO.
+
+    `parameters` has entries actor, critic and log_std, which are changed in place. `settings` has the fields of
+    `PPOSettings` that `improve` reads.
+    """
+
+    def __init__(self, actor: Network, parameters: dict[str, Array], settings: Any, rng: np.random.Generator) -> None:
+        import torch
+
+        self.actor, self.critic = actor, replace(actor, outputs=1)
+        self.parameters, self.settings, self.rng = parameters, settings, rng
+        # Tensors share the arrays' memory: the optimizer's steps show in `parameters`.
+        self._tensors = [torch.from_numpy(parameters[name]).requires_grad_() for name in ("actor", "critic", "log_std")]
+        self._adam = torch.optim.Adam(self._tensors, lr=settings.learning_rate)
+        self._moments = np.zeros(3)  # count, sum and sum of squares of all returns so far
+
+    @classmethod
+    def initial(cls, inputs: int, actions: int, settings: PPOSettings, rng: np.random.Generator) -> ActorCritic:
+        """Return an actor whose actions are near 0, and a random critic."""
+        actor = Network(inputs, settings.hidden, actions)
+        log_std = np.full(actions, np.log(settings.initial_std), dtype=np.float32)
+        critic = replace(actor, outputs=1).initial(rng)
+        return cls(actor, {"actor": initial_actor(actor, rng), "critic": critic, "log_std": log_std}, settings, rng)
+
+    @property
+    def learning_rate(self) -> float:
+        """Adam's step."""
+        return float(self._adam.param_groups[0]["lr"])
+
+    def anneal(self, used: float) -> None:
+        """Set Adam's step after a share `used` of the budget."""
+        share = max(1.0 - used, self.settings.final_rate)
+        self._adam.param_groups[0]["lr"] = self.settings.learning_rate * share
+
+    def improve(self, episodes: Episodes, inputs: Array) -> None:
+        """Run PPO on episodes with the actor's inputs (time + 1, tasks, rollouts, n)."""
+        import torch
+
+        from dibs.policies.torch import forward, linear
+
+        s, p, taken = self.settings, self.parameters, episodes.alive > 0
+        scaled = replace(episodes, rewards=episodes.rewards / np.float32(self._return_scale(episodes)))
+        values = self.critic.linear(p["critic"], inputs)[..., 0]
+        gained = advantages(scaled, values, s.gamma, s.trace, cut_off=True)
+        mean = self.actor.forward(p["actor"], inputs[:-1])
+        sampled = log_probability(mean, p["log_std"], episodes.actions)
+        weights = standardize(gained, episodes.alive)
+        arrays = (inputs[:-1], episodes.actions, sampled, weights, gained + values[:-1])
+        rows = tensors(*(array[taken] for array in arrays))
+        actor, critic, log_std = self._tensors
+        for _ in range(s.epochs):
+            order = torch.from_numpy(self.rng.permutation(len(rows[0])))
+            for part in order.split(s.minibatch):
+                x, actions, before, advantage, target = (row[part] for row in rows)
+                ratio = log_probability(forward(self.actor, actor, x), log_std, actions) - before
+                loss = clipped_loss(ratio, advantage, torch.ones_like(advantage), s.clip)
+                value = linear(self.critic, critic, x)[:, 0]
+                loss = loss + 0.5 * ((value - target) ** 2).mean() - s.entropy * log_std.sum()
+                self._adam.zero_grad()
+                loss.backward()
+                for part_of in ([actor, log_std], [critic]):
+                    torch.nn.utils.clip_grad_norm_(part_of, s.grad_norm)
+                self._adam.step()
+
+    def _return_scale(self, episodes: Episodes) -> float:
+        """Return the standard deviation of all returns so far, those of the given episodes included."""
+        returns = discounted(episodes.rewards, self.settings.gamma)[episodes.alive > 0].astype(float)
+        self._moments += [returns.size, returns.sum(), (returns**2).sum()]
+        _, mean, square = self._moments / max(self._moments[0], 1.0)
+        return float(np.sqrt(max(square - mean**2, 0.0))) + 1e-6

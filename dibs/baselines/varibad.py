@@ -130,7 +130,6 @@ class Shape:
         return Network(inputs, self.settings.decoder, 1, "relu")
 
 
-POLICY = ("actor", "critic", "log_std")
 ENCODER = [part + kind for part in ("embed", "gru_input", "gru_hidden", "belief") for kind in ("", "_bias")]
 
 
@@ -303,12 +302,11 @@ class Learner:
         self.view, self.settings, self.rng = view, settings, rng
         self.shape = Shape(view.size, task.environment.action_dim, settings)
         self.parameters = initial(self.shape, rng)
-        # Tensors share the arrays' memory: the optimizers' steps show in `parameters`.
+        self._policy = ppo.ActorCritic(self.shape.actor, self.parameters, settings, rng)
+        # Tensors share the arrays' memory: the optimizer's steps show in `parameters`.
         self._tensors = {name: torch.from_numpy(array) for name, array in self.parameters.items()}
-        self._policy = [self._tensors[name].requires_grad_() for name in POLICY]
-        self._adam = torch.optim.Adam(self._policy, lr=settings.learning_rate)
-        self._moments = np.zeros(3)  # count, sum and sum of squares of all returns so far
         self.history: History | None = None
+        self._first = True  # no iteration so far
         if settings.latent:
             self._vae = [self._tensors[name].requires_grad_() for name in (*ENCODER, "decoder")]
             self._vae_adam = torch.optim.Adam(self._vae, lr=settings.vae_learning_rate)
@@ -323,10 +321,11 @@ class Learner:
         acting = self.acting(explore=True)
         episodes = ppo.collect(task, acting, self.view, draw(task, self.settings.rollouts, self.rng))
         taken = episodes.rewards[episodes.alive > 0]
-        if self._moments[0] == 0.0 and taken.size:  # the first iteration
+        if self._first and taken.size:
             self.parameters["reward_scale"][:] = max(float(taken.std()), 1e-3)
         last, _ = acting.believe(episodes.inputs[-1], episodes.rewards[-1], acting.memory)
-        self._improve_policy(episodes, np.stack([*acting.believed, last]))
+        self._policy.improve(episodes, np.stack([*acting.believed, last]))
+        self._first = False
         if self.settings.latent:
             self._remember(episodes, task.horizon)
             for _ in range(self.settings.vae_updates):
@@ -339,43 +338,6 @@ class Learner:
         draws = draw(measured, self.settings.check_rollouts, self.rng)
         tested = rollout(measured, self.acting(explore=False), draws)
         return [tested.success], tested.steps
-
-    def _improve_policy(self, episodes: ppo.Episodes, inputs: Array) -> None:
-        """Run PPO on episodes with the actor's inputs (time + 1, tasks, rollouts, n)."""
-        import torch
-
-        from dibs.policies.torch import forward, linear
-
-        s, p, taken = self.settings, self.parameters, episodes.alive > 0
-        scaled = replace(episodes, rewards=episodes.rewards / np.float32(self._return_scale(episodes)))
-        values = self.shape.critic.linear(p["critic"], inputs)[..., 0]
-        gained = ppo.advantages(scaled, values, s.gamma, s.trace, cut_off=True)
-        mean = self.shape.actor.forward(p["actor"], inputs[:-1])
-        sampled = ppo.log_probability(mean, p["log_std"], episodes.actions)
-        weights = ppo.standardize(gained, episodes.alive)
-        arrays = (inputs[:-1], episodes.actions, sampled, weights, gained + values[:-1])
-        rows = ppo.tensors(*(array[taken] for array in arrays))
-        actor, critic, log_std = self._policy
-        for _ in range(s.epochs):
-            order = torch.from_numpy(self.rng.permutation(len(rows[0])))
-            for part in order.split(s.minibatch):
-                x, actions, before, advantage, target = (row[part] for row in rows)
-                ratio = ppo.log_probability(forward(self.shape.actor, actor, x), log_std, actions) - before
-                loss = ppo.clipped_loss(ratio, advantage, torch.ones_like(advantage), s.clip)
-                value = linear(self.shape.critic, critic, x)[:, 0]
-                loss = loss + 0.5 * ((value - target) ** 2).mean() - s.entropy * log_std.sum()
-                self._adam.zero_grad()
-                loss.backward()
-                for part_of in ([actor, log_std], [critic]):
-                    torch.nn.utils.clip_grad_norm_(part_of, s.grad_norm)
-                self._adam.step()
-
-    def _return_scale(self, episodes: ppo.Episodes) -> float:
-        """Return the standard deviation of all returns so far, those of the given episodes included."""
-        returns = ppo.discounted(episodes.rewards, self.settings.gamma)[episodes.alive > 0].astype(float)
-        self._moments += [returns.size, returns.sum(), (returns**2).sum()]
-        _, mean, square = self._moments / max(self._moments[0], 1.0)
-        return float(np.sqrt(max(square - mean**2, 0.0))) + 1e-6
 
     def _remember(self, episodes: ppo.Episodes, horizon: int) -> None:
         """Keep episodes, padded to the horizon, and drop the oldest ones."""

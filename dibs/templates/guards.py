@@ -8,12 +8,14 @@ unseen index is used but its number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dibs.spectrl import Graph
+from dibs.teachers.train import Teacher
 
 GOOD = 0.95  # two paths that are both at least this good differ by their returns only
 
@@ -43,3 +45,18 @@ def choose_path(graph: Graph, records: Mapping[str, EdgeRecord], index: int) -> 
         return min(float(np.prod(success)), GOOD), sum(returns)
 
     return max(options, key=merit)
+
+
+def teacher_records(teachers: Sequence[Teacher]) -> dict[str, EdgeRecord]:
+    """Return how the teachers of all training indices did on each edge."""
+    indices, found = tuple(teacher.index for teacher in teachers), {}
+    for name in teachers[0].edges:
+        measured = [teacher.metrics["edges"][name] for teacher in teachers]
+        success, returns = (tuple(float(m[key]) for m in measured) for key in ("success", "return"))
+        found[name] = EdgeRecord(indices, success, returns)
+    return found
+
+
+def read_records(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, EdgeRecord]:
+    """Return records from the metadata of a model, where `dataclasses.asdict` has put them."""
+    return {name: EdgeRecord(**{k: tuple(v) for k, v in record.items()}) for name, record in stored.items()}

@@ -30,7 +30,7 @@ from dibs.spectrl import Graph
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher
 from dibs.templates.fit import FitSettings, Supervision
-from dibs.templates.guards import EdgeRecord, choose_path
+from dibs.templates.guards import EdgeRecord, choose_path, read_records, teacher_records
 from dibs.templates.polynomial import identity, unroll_to
 
 RUNAWAY = 1e6  # parameters this large mean that a template does not extend to an index
@@ -215,10 +215,7 @@ class Template:
             if found[1 if name == "kappa" else 0 :] != shape:  # κ has a row for each power
                 raise damaged(where, f"{name}: expected {shape}, found {found}")
         kappa, base, base_index, *scaling = (model.tensors[name] for name in shapes)
-        records = {
-            name: EdgeRecord(**{key: tuple(values) for key, values in record.items()})
-            for name, record in meta["records"].items()
-        }
+        records = read_records(meta["records"])
         train, names = tuple(meta["train"]), tuple(meta["edges"])
         return cls(train, names, network, Scaling(*scaling), kappa, base, base_index, records)
 
@@ -375,9 +372,5 @@ def gather(tasks: Tasks, sources: Sequence[Source], settings: FitSettings) -> Su
 def assemble(teachers: Sequence[Teacher], data: Supervision, kappa: Array) -> Template:
     """Join a fitted κ with what it starts from and how the teachers did, for the guard."""
     first, train = teachers[0], tuple(teacher.index for teacher in teachers)
-    records = {}
-    for name in first.edges:
-        measured = [teacher.metrics["edges"][name] for teacher in teachers]
-        success, returns = (tuple(float(m[key]) for m in measured) for key in ("success", "return"))
-        records[name] = EdgeRecord(train, success, returns)
-    return Template(train, first.edges, first.network, first.scaling, kappa, data.base, data.base_index, records)
+    shared = (train, first.edges, first.network, first.scaling)
+    return Template(*shared, kappa, data.base, data.base_index, teacher_records(teachers))

@@ -1,0 +1,88 @@
+"""PPO with the index: one policy for all training tasks that receives the index and the stage of the specification.
+
+This is multi-task reinforcement learning as anybody would try it first: no teachers, no graph, no rule of how policies
+evolve. The budget is the environment steps that DIBS's teachers used on the benchmark's edges, all of them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dibs.baselines import ppo_core as ppo
+from dibs.baselines.flat import FlatPolicy, FlatView
+from dibs.families import Tasks
+from dibs.methods import Method, Model, Training
+from dibs.policies.network import Network
+from dibs.simulation import Bools, Policy, RewardKind, SpecTask, Stopped, draw, rollout
+
+
+@dataclass(frozen=True)
+class Settings(ppo.PPOSettings):
+    """Settings of PPO on whole specifications."""
+
+    observe_index: bool = True
+    """Whether the policy sees the index; without it, this is plain multi-task PPO."""
+    observe_stage: bool = True
+    """Whether the policy sees how many stages are completed."""
+    reward: RewardKind = "distance"
+    """Reward per step: minus the distance to go (distance) or how much of it the step covers (progress)."""
+    bonus: float = 1.0
+    """Reward for every stage completed."""
+    depth: float = 0.0
+    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    penalty: float = 0.1
+    """Share of the family's penalty for unsafe states. At 1.0 it outweighs progress: exploring policies stop moving."""
+
+
+class Learner:
+    """The policy, its value function and what has been spent of the budget."""
+
+    def __init__(self, task: SpecTask, view: FlatView, settings: Settings, rng: np.random.Generator) -> None:
+        self.view, self.settings, self.rng, self.used = view, settings, rng, 0
+        self.model = ppo.ActorCritic.initial(view.size, task.environment.action_dim, settings, rng)
+        self.parameters = self.model.parameters
+
+    def acting(self, task: SpecTask, explore: bool) -> FlatPolicy:
+        """Return the policy of the current parameters for the given tasks."""
+        noise = ppo.gaussian_noise(self.rng, self.parameters["log_std"]) if explore else None
+        return FlatPolicy(self.model.actor, self.parameters["actor"], self.view.at(task.indices), noise)
+
+    def iterate(self, task: SpecTask) -> int:
+        """Run every task and improve the policy; return the environment steps taken."""
+        acting = self.acting(task, explore=True)
+        episodes = ppo.collect(task, acting, acting.view, draw(task, self.settings.rollouts, self.rng))
+        self.model.anneal(self.used / self.settings.steps)
+        self.model.improve(episodes, episodes.inputs)
+        self.used += episodes.steps
+        return episodes.steps
+
+    def check(self, task: SpecTask) -> tuple[list[Bools], int]:
+        """Return successes at the targets' full size without exploration, and the steps this took."""
+        measured = replace(task, depth=0.0)
+        tested = rollout(measured, self.acting(task, False), draw(measured, self.settings.check_rollouts, self.rng))
+        self.used += tested.steps
+        return [tested.success], tested.steps
+
+
+def train(training: Training, settings: Settings) -> Model:
+    """Train one policy on the training tasks of a benchmark."""
+    settings = replace(settings, steps=settings.steps or training.teacher_steps())
+    view = FlatView.of_tasks(training.tasks, settings.observe_stage, settings.observe_index)
+    return ppo.meta_train(training, settings, "ppo-index", Learner, view)
+
+
+def policy(model: Model, tasks: Tasks) -> Policy:
+    """Return the policy of the given tasks, which is told their indices."""
+    if model.metadata["diverged"]:
+        return Stopped(tasks.environment.action_dim)
+    view = FlatView.of_model(model)
+    hidden = tuple(model.metadata["settings"]["hidden"])
+    network = Network(view.size, hidden, tasks.environment.action_dim)
+    return FlatPolicy(network, model.tensors["actor"], view.at(tasks.indices))
+
+
+LOOK: dict[str, Any] = {"color": "#0072B2", "marker": "H", "hatch": "||.", "dashes": (6.0, 1.5), "order": 21}
+METHOD = Method("ppo-index", "PPO (index)", Settings, train, policy, ("teachers",), ppo.reads, minutes=240, **LOOK)
