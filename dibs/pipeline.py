@@ -33,7 +33,7 @@ from dibs.stages import (
     teacher_tasks,
 )
 from dibs.teachers.base import get_algorithm
-from dibs.teachers.checkpoints import checkpoint_key, keep, restore
+from dibs.teachers.checkpoints import checkpoint_key, keep, open_journal, restore
 from dibs.teachers.store import load_replay, load_teacher
 from dibs.teachers.train import Teacher, TeacherSettings, resolve
 
@@ -135,11 +135,14 @@ def make_teacher(
     chain: Mapping[int, Path] | None = None,
     expect: str = "",
     resume: bool = False,
+    checkpoint: float | None = None,
     progress: Progress | None = None,
 ) -> Teacher | None:
     """Train and save one teacher (Stage I); None if a kept copy was restored instead.
 
-    `settings` may leave algorithm and options to the family. `chain` are earlier teachers by index, to be checked.
+    `settings` may leave algorithm and options to the family. `chain` are earlier teachers by index, to be checked. A
+    checkpoint is written every `checkpoint` seconds (DIBS_CHECKPOINT, or 300; 0: never), from which a run that was
+    killed continues.
     """
     family.check_index(index)
     settings = resolve(settings, family.teacher, family.teacher_options)
@@ -158,10 +161,12 @@ def make_teacher(
     key = checkpoint_key(origin, previous) if resume else ""
     if key and restore(output, key):
         return None
-    made = stages.teach(family, split, seed, settings, before, origin, progress)
+    journal = open_journal(output, origin, previous, checkpoint)
+    made = stages.teach(family, split, seed, settings, before, origin, progress, journal)
     made.save(output)
     if key:
         keep(output, key)
+    journal.close()
     return made.teacher
 
 

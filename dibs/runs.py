@@ -24,6 +24,7 @@ from dibs.paths import Layout
 from dibs.provenance import Origin
 from dibs.settings import parse_settings
 from dibs.stages import Progress, Unit
+from dibs.teachers.checkpoints import open_journal
 from dibs.teachers.store import load_replay, load_teacher
 from dibs.teachers.train import Teacher, TeacherSettings, resolve
 
@@ -88,10 +89,13 @@ class Chain:
             else:
                 before = self.split.before(index)
                 previous = None if before is None else self.teacher(before)
+                before_file = None if before is None else self._file("teacher", before)
+                journal = open_journal(file, origin, before_file)
                 made = stages.teach(
-                    self.family, self.split, self.seed, self.teacher_settings, previous, origin, self._progress
+                    self.family, self.split, self.seed, self.teacher_settings, previous, origin, self._progress, journal
                 )
                 self._save(made, file)
+                journal.close()
                 self._teachers[index], self._replays[index] = made.teacher, made.replay
                 rate = made.teacher.metrics["success"]
                 self._tell(f"teacher {index}", f"done, success {rate:.3f}, {made.seconds:.1f} s")

@@ -34,6 +34,7 @@ from dibs.paths import metrics, split_of, timing
 from dibs.provenance import Origin, settings_digest
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.journal import Journal
 from dibs.teachers.store import as_saved, save_teacher
 from dibs.teachers.train import Teacher, TeacherSettings, train_teacher
 
@@ -163,11 +164,15 @@ def teach(
     previous: Teacher | None,
     origin: Origin,
     progress: Progress | None = None,
+    journal: Journal | None = None,
 ) -> TeacherResult:
-    """Train one teacher (Stage I); `settings` are resolved, `previous` is the teacher of the training index before."""
+    """Train one teacher (Stage I); `settings` are resolved, `previous` is the teacher of the training index before.
+
+    With a `journal`, a run that was killed continues.
+    """
     index = int(origin.identity["index"])
     tasks = teacher_tasks(family, index)
-    teacher, buffers, seconds = train_teacher(tasks, split, index, seed, previous, settings, progress)
+    teacher, buffers, seconds = train_teacher(tasks, split, index, seed, previous, settings, progress, journal)
     return TeacherResult(as_saved(teacher, origin), buffers, origin, seconds)
 
 

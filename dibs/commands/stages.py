@@ -31,6 +31,13 @@ def register(subparsers: Any) -> None:
         help="keep a copy in .checkpoints next to the teacher, and restore it instead of training again if nothing "
         "that it depends on has changed (for interrupted chains; also with DIBS_RESUME=1)",
     )
+    parser.add_argument(
+        "--checkpoint",
+        type=float,
+        metavar="SECONDS",
+        help="while training, save a checkpoint this often in .checkpoints next to the teacher; a killed command "
+        "continues from it when it is run again (default: 300, or DIBS_CHECKPOINT; 0: never)",
+    )
     parser.set_defaults(run=run_teacher)
 
     parser = subparsers.add_parser(
@@ -107,6 +114,7 @@ def run_teacher(args: argparse.Namespace) -> None:
         chain=chain,
         expect=args.expect,
         resume=args.resume,
+        checkpoint=args.checkpoint,
         progress=reporter(args, label),
     )
     if teacher is None:

@@ -7,7 +7,7 @@ A step is one chain of numpy calls over all environments. Python loops only over
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -143,6 +143,23 @@ class ReachAvoidVecEnv(VecEnv):
         center, half = self._scale
         return np.asarray((observed - center) / half, dtype=np.float32)
 
+    def saved(self) -> dict[str, Any]:
+        """Return what `restore` needs to go on with the running episodes."""
+        batch = self.batch
+        episodes = {"states": batch.states, "steps": batch.steps, "returns": self._returns}
+        progress = {"alive": batch.progress.alive, "safe": batch.progress.safe}
+        return {**episodes, **progress, "rng": self._rng.bit_generator.state}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on with saved episodes instead of a reset."""
+        self.batch.begin(saved["states"])
+        self.batch.steps = saved["steps"]
+        self.batch.progress = self.batch.progress._replace(alive=saved["alive"], safe=saved["safe"])
+        self._returns = saved["returns"]
+        self._rng = seeding.np_random(0)[0]
+        self._rng.bit_generator.state = saved["rng"]
+        self._reset_seeds()
+
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
@@ -247,6 +264,22 @@ class EpisodeRecorder:
 
     def drain(self) -> FinishedEpisodes:
         """Hand over the episodes that finished since the last call, oldest first."""
-        slots = (self._next - self._kept + np.arange(self._kept)) % self.capacity
+        kept = self._finished()
         self._kept = 0
+        return kept
+
+    def _finished(self) -> FinishedEpisodes:
+        slots = (self._next - self._kept + np.arange(self._kept)) % self.capacity
         return FinishedEpisodes(self._states[slots], self._lengths[slots], self._success[slots])
+
+    def saved(self) -> dict[str, Any]:
+        """Return what `restore` needs: running episodes, and finished ones that were not handed over."""
+        return {"running": self._running, "length": self._length, "kept": list(self._finished())}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Put the recorder into a saved state."""
+        self._running, self._length = saved["running"], saved["length"]
+        states, lengths, success = saved["kept"]
+        self._kept = count = len(lengths)
+        self._next = count % self.capacity
+        self._states[:count], self._lengths[:count], self._success[:count] = states, lengths, success

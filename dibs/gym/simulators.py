@@ -44,6 +44,9 @@ class Simulator(Protocol):
     def restore(self, vector: Array) -> None:
         """Put the simulator into a state; everything that is not in the vector gets a fixed value."""
 
+    def move(self, vector: Array, action: Array) -> Array:
+        """Restore a state, step once, and return the simulator variables."""
+
     def step(self, action: Array) -> None:
         """Move one step with an action in the bounds of the action space."""
 
@@ -72,29 +75,44 @@ class MujocoSimulator:
         self.names = [*positions, *velocities, *(f"activation_{k}" for k in range(model.na))]
         rest = np.full(model.nv + model.na, np.inf)
         self.bounds = (np.append(low, -rest).tolist(), np.append(high, rest).tolist())
-        self._parts = np.cumsum([model.nq, model.nv])
+        self._parts = model.nq, model.nq + model.nv
+        # Views of the simulator's memory: reading an attribute of MjData costs more than writing through a view.
+        self._views = tuple(np.asarray(getattr(self.data, name)) for name in ("qpos", "qvel", "act", "ctrl"))
+        self._warm = np.asarray(self.data.qacc_warmstart)
         self.direct = hasattr(env, "frame_skip") and hasattr(env, "do_simulation")
         """Whether a step is `ctrl` and `mj_step`; `_verify` turns it off for environments that do more."""
 
     def read(self) -> Array:
-        return np.concatenate([self.data.qpos, self.data.qvel, self.data.act])
+        return np.concatenate(self._views[:3])
 
     def restore(self, vector: Array) -> None:
-        data, (nq, nv) = self.data, self._parts
-        data.qpos[:] = vector[:nq]
-        data.qvel[:] = vector[nq:nv]
-        if self.model.na:
-            data.act[:] = vector[nv:]
-        data.ctrl[:] = 0.0
-        data.time = 0.0
-        data.qacc_warmstart[:] = 0.0
-        self.mujoco.mj_forward(self.model, data)
-        self.mujoco.mj_rnePostConstraint(self.model, data)
-        data.qacc_warmstart[:] = 0.0
+        self._set(vector)
+        self.mujoco.mj_forward(self.model, self.data)
+        self.mujoco.mj_rnePostConstraint(self.model, self.data)
+        self._warm[:] = 0.0
+
+    def move(self, vector: Array, action: Array) -> Array:
+        if self.direct:
+            self._set(vector)  # mj_step computes the rest itself
+        else:
+            self.restore(vector)
+        self.step(action)
+        return self.read()
+
+    def _set(self, vector: Array) -> None:
+        qpos, qvel, act, ctrl = self._views
+        nq, nv = self._parts
+        qpos[:] = vector[:nq]
+        qvel[:] = vector[nq:nv]
+        if len(act):
+            act[:] = vector[nv:]
+        ctrl[:] = 0.0
+        self._warm[:] = 0.0
+        self.data.time = 0.0
 
     def step(self, action: Array) -> None:
         if self.direct:
-            self.data.ctrl[:] = action
+            self._views[3][:] = action
             self.mujoco.mj_step(self.model, self.data, self.env.frame_skip)
         else:
             self.env.step(action)
@@ -134,6 +152,11 @@ class CodeSimulator:
     def restore(self, vector: Array) -> None:
         self.code.restore(self.env, np.array(vector, dtype=np.float64))
 
+    def move(self, vector: Array, action: Array) -> Array:
+        self.restore(vector)
+        self.step(action)
+        return self.read()
+
     def step(self, action: Array) -> None:
         self.env.step(action)
 
@@ -155,6 +178,8 @@ class ClassicControl:
 
 
 def _flat(env: Any, observation: Any) -> Array:
+    if isinstance(observation, np.ndarray) and observation.ndim == 1:
+        return observation
     return np.asarray(spaces.utils.flatten(env.observation_space, observation), dtype=np.float64)
 
 
@@ -238,7 +263,7 @@ def _scaled(env: Any, actions: Array) -> Array:
 class GymnasiumEnvironment(Environment):
     """A Gymnasium environment with continuous actions; fields are the keys of `environment:` in a family."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     by_row: ClassVar[bool] = True
 
     gymnasium: str
@@ -330,18 +355,18 @@ class GymnasiumEnvironment(Environment):
         moves = _scaled(self._env, moves)
         after = np.empty_like(flat)
         for row in range(len(flat)):
-            sim.restore(flat[row, :count])
-            sim.step(moves[row])
-            self._fill(after[row], sim.read())
+            self._fill(after[row], sim.move(flat[row, :count], moves[row]))
         return after.reshape(states.shape).astype(states.dtype, copy=False)
 
     def observe(self, states: Array) -> Array:
         return states[..., self._observed]
 
     def project(self, states: Array) -> Array:
-        """Return the states with variables in their bounds and derived variables computed from these."""
-        low, high = (np.asarray(bound, dtype=np.float32) for bound in self.bounds)
-        flat = np.clip(np.asarray(states, dtype=np.float32), low, high).reshape(-1, states.shape[-1])
+        """Return the states with derived variables computed from the simulator variables.
+
+        These are not clipped to their bounds: MuJoCo's joint limits are soft, and moving joints exceed them.
+        """
+        flat = np.asarray(states, dtype=np.float32).reshape(-1, states.shape[-1])
         fixed = np.empty_like(flat)
         for row in range(len(flat)):
             self._fill(fixed[row], flat[row, : len(self._variables)])

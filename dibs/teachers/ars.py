@@ -9,6 +9,8 @@ L_conf. The confidence head itself is fitted by Newton's method on the trunk's f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from dibs.policies.search import ascent
 from dibs.simulation import EdgeTask, Rows, StateRecorder, draw, rollout
 from dibs.teachers.base import Algorithm, Assignment, Learned
 from dibs.teachers.confidence import ConfidenceHead, candidate_losses
+
+SAVED = ("theta", "best_theta", "best_success", "best_returns", "stale", "steps", "curve", "active")
+"""Attributes of a search that a checkpoint contains."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,15 @@ class ArsSettings:
 
 def train(assignment: Assignment, settings: ArsSettings) -> Learned:
     """Search one actor per edge; all edges and restarts share one array program."""
-    search = _Search(assignment, settings)
-    for iteration in range(settings.iterations + 1):
+    return Learned(**assignment.journal.once(f"{assignment.piece}search", lambda: _run(assignment, settings)))
+
+
+def _run(assignment: Assignment, settings: ArsSettings) -> dict[str, Any]:
+    """Search to the end; returns the fields of `Learned`."""
+    search, journal, piece = _Search(assignment, settings), assignment.journal, f"{assignment.piece}search"
+    saved = journal.resume(piece)
+    for iteration in range(0 if saved is None else search.restore(saved), settings.iterations + 1):
+        journal.tick(piece, partial(search.saved, iteration))
         check = iteration % settings.check_every == 0
         if check or iteration == settings.iterations:
             search.check(iteration)
@@ -58,7 +70,8 @@ def train(assignment: Assignment, settings: ArsSettings) -> Learned:
                 break
         search.climb(refit=check)
     best = _best_restart(search.best_success, search.best_returns, search.edges, search.restarts)
-    return Learned(search.best_theta[best], None, search.steps, iteration, search.curve)
+    found = {"theta": search.best_theta[best], "head": None, "steps": search.steps}
+    return {**found, "iterations": iteration, "curve": search.curve}
 
 
 class _Search:
@@ -89,6 +102,18 @@ class _Search:
     @property
     def converged(self) -> bool:
         return len(self.active) == 0
+
+    def saved(self, iteration: int) -> dict[str, Any]:
+        """Return the state before an iteration."""
+        return {"iteration": iteration, "head": self.head.weights, **{name: getattr(self, name) for name in SAVED}}
+
+    def restore(self, saved: dict[str, Any]) -> int:
+        """Put the search into a saved state; returns the iteration that comes next."""
+        for name in SAVED:
+            setattr(self, name, saved[name])
+        self.head = ConfidenceHead(saved["head"])
+        self._go_on(saved["active"])
+        return int(saved["iteration"])
 
     def _go_on(self, active: Rows) -> None:
         """Go on with the given rows only."""

@@ -25,6 +25,7 @@ from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.simulation import NetworkPolicy, Rows
 from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.journal import Journal
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,9 @@ class Assignment:
     progress: Callable[[str], None] | None = None
     warm: bool = True
     """Start from the previous teacher instead of from scratch."""
+    journal: Journal = field(default_factory=Journal)
+    """Where an algorithm keeps finished pieces and checkpoints, under names that begin with `piece`."""
+    piece: str = ""
 
     @property
     def start(self) -> Array | None:

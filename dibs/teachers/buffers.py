@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,17 @@ class StateBuffers:
         part = StateBuffers(0, self.state_names, self.edges[0]["high"].rng)
         part.edges = [self.edges[e] for e in edges]
         return part
+
+    def saved(self) -> list[dict[str, dict[str, Any]]]:
+        """Return what `restore` needs, per edge and kind."""
+        return [{k: {"offered": r.offered, "states": r.view()} for k, r in edge.items()} for edge in self.edges]
+
+    def restore(self, saved: list[dict[str, dict[str, Any]]]) -> None:
+        """Put all buffers into a saved state."""
+        for edge, kinds in zip(self.edges, saved, strict=True):
+            for kind, found in kinds.items():
+                edge[kind].offered = found["offered"]
+                edge[kind].states[: len(found["states"])] = found["states"]
 
     def add(self, edges: Rows, states: Array, lengths: Rows, satisfied: Bools) -> None:
         """Offer states (time, tasks, rollouts, dim), of which the first `lengths` (tasks, rollouts) count.

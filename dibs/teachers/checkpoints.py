@@ -23,10 +23,22 @@ from dibs import paths
 from dibs.errors import DibsError
 from dibs.files import atomic, read_json, write_json
 from dibs.provenance import Origin, digest
+from dibs.teachers.journal import Journal
 
 FOLDER = ".checkpoints"
 MANIFEST = "manifest.json"
-LIBRARIES = ("numpy", "scipy", "torch", "stable-baselines3", "sb3-contrib", "gymnasium", "pyarrow", "safetensors")
+INTERVAL = "DIBS_CHECKPOINT"
+LIBRARIES = (
+    "numpy",
+    "scipy",
+    "torch",
+    "stable-baselines3",
+    "sb3-contrib",
+    "gymnasium",
+    "mujoco",
+    "pyarrow",
+    "safetensors",
+)
 
 
 def checkpoint_key(origin: Origin, previous: Path | None) -> str:
@@ -76,6 +88,24 @@ def restore(output: Path, key: str) -> bool:
         print(f"{folder}: not trusted ({error}); training again", file=sys.stderr)
         return False
     return True
+
+
+def open_journal(output: Path | None, origin: Origin, previous: Path | None, seconds: float | None = None) -> Journal:
+    """Return the journal of a teacher in training, written every so many seconds (`interval` by default; 0: never)."""
+    every = interval() if seconds is None else seconds
+    if output is None or not every > 0.0:
+        return Journal()
+    file = output.parent / FOLDER / f"{output.stem}.partial.safetensors"
+    return Journal(file, checkpoint_key(origin, previous), every)
+
+
+def interval() -> float:
+    """Return the seconds between two checkpoints of a teacher in training: DIBS_CHECKPOINT, or five minutes."""
+    given = os.environ.get(INTERVAL, "300")
+    try:
+        return float(given)
+    except ValueError:
+        raise DibsError(f"{INTERVAL}: expected seconds, found {given!r}") from None
 
 
 def _files(output: Path) -> list[Path]:

@@ -7,6 +7,7 @@ The deterministic actor is the assignment's `Network` to the last weight.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from dibs.policies.torch import flat, parameters, split_flat
 from dibs.simulation import EdgeTask, draw, rollout
 from dibs.teachers.base import Assignment
 
+COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")  # of the library's algorithms …
+REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")  # … and replay buffers
+GAIN = 0.02  # relative rise of the return that counts as progress
 SAMPLE = 256  # states of either quality per evaluation of the confidence loss
 
 
@@ -49,6 +53,11 @@ class EdgeAssignment:
         )
         self.previous = None if assignment.previous is None else assignment.previous[edge].astype(np.float32)
         self.warm = assignment.start is not None
+
+    @property
+    def piece(self) -> str:
+        """What the journal calls the search of this edge."""
+        return f"{self.assignment.piece}edge {self.edge + 1}, attempt {self.attempt + 1}"
 
     @property
     def seed(self) -> int:
@@ -129,24 +138,43 @@ class JointObjective:
 class Watch(BaseCallback):
     """Measures the deterministic actor at intervals, keeps the best, and stops when it has converged."""
 
-    def __init__(self, part: EdgeAssignment, layers: list[nn.Linear], every: int, checks: int) -> None:
+    at_end = True
+    """Whether to measure after the last step as well."""
+
+    def __init__(self, part: EdgeAssignment, layers: list[nn.Linear], every: int, checks: int, patience: int) -> None:
         super().__init__()
-        self.part, self.layers, self.every, self.checks = part, layers, every, checks
+        self.part, self.layers, self.every, self.checks, self.patience = part, layers, every, checks, patience
+        self.stale = 0
         self.best = (-1.0, -np.inf)
         self.theta = flat(layers)
         self.measured, self.due, self.converged = 0, 0, False
         self.curve: list[dict[str, float]] = []
+        self.on_pause: Callable[[], None] = lambda: None
+        """Called before every rollout, when nothing is under way."""
+
+    def _on_rollout_start(self) -> None:
+        self.on_pause()
 
     def measure(self) -> None:
-        """Estimate the actor's success; 1.0 here and on three times as many rollouts is convergence."""
+        """Estimate the actor's success, and find out whether it has converged.
+
+        Without patience, success 1.0 here and on three times as many rollouts is convergence. With patience, training
+        goes on until the return has not risen for that many checks, and the best actor is the one that must pass.
+        """
         self.part.keep_episodes()
         theta = flat(self.layers)
         success, returns = self.part.check(theta, self.checks)
-        if success == 1.0:
+        if success == 1.0 and not self.patience:
             success = self.part.check(theta, 3 * self.checks)[0]
             self.converged = success == 1.0
-        if (success, returns) > self.best:
+        better = (success, returns) > self.best
+        risen = success > self.best[0] or returns > self.best[1] + GAIN * abs(self.best[1])
+        self.stale = 0 if better and risen else self.stale + 1
+        if better:
             self.best, self.theta = (success, returns), theta
+        if self.patience and self.best[0] == 1.0 and self.stale >= self.patience:
+            self.best = self.part.check(self.theta, 3 * self.checks)
+            self.converged = self.best[0] == 1.0
         self.curve.append({"edge": self.part.edge, "steps": self.num_timesteps, "success": success, "return": returns})
         if self.part.assignment.progress is not None:
             self.part.assignment.progress(
@@ -156,6 +184,15 @@ class Watch(BaseCallback):
             )
         self.measured += 1
 
+    def saved(self) -> dict[str, Any]:
+        """Return what `restore` needs."""
+        return {name: getattr(self, name) for name in ("best", "theta", "measured", "due", "stale", "curve")}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Put the measurements into a saved state."""
+        for name, value in saved.items():
+            setattr(self, name, tuple(value) if name == "best" else value)
+
     def _on_step(self) -> bool:
         if self.every and self.num_timesteps >= self.due and not self.converged:
             self.due += self.every
@@ -163,6 +200,100 @@ class Watch(BaseCallback):
         return not self.converged
 
 
-def quiet(model: BaseAlgorithm) -> None:
-    """Set a logger that writes nowhere: the default makes a temporary directory at every `learn`."""
-    model.set_logger(Logger(folder=None, output_formats=[]))
+class Search:
+    """One search of an edge's actor by an algorithm of Stable-Baselines3, which can be interrupted and continued."""
+
+    def __init__(self, model: BaseAlgorithm, watch: Watch, joint: JointObjective) -> None:
+        self.model, self.watch, self.joint, self.part = model, watch, joint, watch.part
+        # A logger that writes nowhere: the default makes a temporary directory at every `learn`.
+        model.set_logger(Logger(folder=None, output_formats=[]))
+
+    def learn(self, total: int, **options: Any) -> dict[str, Any]:
+        """Train for `total` environment steps or until the actor has converged; returns what was found."""
+        journal, piece = self.part.assignment.journal, self.part.piece
+        saved = journal.resume(piece)
+        if saved is not None:
+            self._restore(saved)
+        self.watch.on_pause = lambda: journal.tick(piece, self._saved)
+        left = total - self.model.num_timesteps
+        self.model.learn(left, callback=self.watch, reset_num_timesteps=saved is None, **options)
+        watch = self.watch
+        if watch.at_end and not watch.converged:
+            watch.measure()
+        self.part.keep_episodes()
+        found = {"best": watch.best, "theta": watch.theta, "curve": watch.curve}
+        return {**found, "head": self.joint.weights(), "steps": self.model.num_timesteps}
+
+    def _saved(self) -> dict[str, Any]:
+        """Return everything that the rest of the search depends on, between two rollouts."""
+        model, part = self.model, self.part
+        return {
+            "parameters": _arrays(model.get_parameters()),
+            "entropy": _arrays(getattr(model, "log_ent_coef", None)),
+            "head": _arrays(self.joint.head.state_dict()),
+            "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
+            "observed": model._last_obs,
+            "starts": model._last_episode_starts,
+            "replay": _saved_replay(model),
+            "watch": self.watch.saved(),
+            "env": part.env.saved(),
+            "recorder": part.recorder.saved(),
+            "rng": part.rng.bit_generator.state,
+            "actions": model.action_space.np_random.bit_generator.state,
+            "numpy": np.random.get_state(legacy=False),  # noqa: NPY002 (the library draws minibatches from it)
+            "torch": torch.get_rng_state().numpy(),
+        }
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        model, part = self.model, self.part
+        model.set_parameters(_tensors(saved["parameters"]), exact_match=True, device="cpu")
+        if saved["entropy"] is not None:
+            model.log_ent_coef.data.copy_(torch.from_numpy(saved["entropy"]))  # type: ignore[attr-defined]
+        self.joint.head.load_state_dict(_tensors(saved["head"]))
+        for name, value in saved["counters"].items():
+            setattr(model, name, value)
+        model._last_obs, model._last_episode_starts = saved["observed"], saved["starts"]
+        _restore_replay(model, saved["replay"])
+        self.watch.restore(saved["watch"])
+        part.env.restore(saved["env"])
+        part.recorder.restore(saved["recorder"])
+        part.rng.bit_generator.state = saved["rng"]
+        model.action_space.np_random.bit_generator.state = saved["actions"]
+        np.random.set_state(saved["numpy"])  # noqa: NPY002
+        torch.set_rng_state(torch.from_numpy(saved["torch"]))
+
+
+def _saved_replay(model: BaseAlgorithm) -> dict[str, Any] | None:
+    """Return the filled part of an off-policy algorithm's replay buffer; None: it has none."""
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is None:
+        return None
+    rows = buffer.buffer_size if buffer.full else buffer.pos
+    arrays = {name: getattr(buffer, name)[:rows] for name in REPLAY if hasattr(buffer, name)}
+    return {"pos": buffer.pos, "full": buffer.full, "arrays": arrays}
+
+
+def _restore_replay(model: BaseAlgorithm, saved: Mapping[str, Any] | None) -> None:
+    if saved is not None:
+        buffer = model.replay_buffer  # type: ignore[attr-defined]
+        buffer.pos, buffer.full = saved["pos"], saved["full"]
+        for name, array in saved["arrays"].items():
+            getattr(buffer, name)[: len(array)] = array
+
+
+def _arrays(tree: Any) -> Any:
+    """Return nested mappings and lists with arrays in place of tensors."""
+    if isinstance(tree, Mapping):
+        return {key: _arrays(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_arrays(value) for value in tree]
+    return tree.detach().cpu().numpy().copy() if isinstance(tree, Tensor) else tree
+
+
+def _tensors(tree: Any) -> Any:
+    """Undo `_arrays`."""
+    if isinstance(tree, Mapping):
+        return {key: _tensors(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_tensors(value) for value in tree]
+    return torch.from_numpy(np.array(tree)) if isinstance(tree, np.ndarray) else tree

@@ -7,6 +7,7 @@ separate and not part of the teacher. The anchor and the confidence loss enter b
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dibs.policies.network import Network
 from dibs.policies.optimizers import Adam
 from dibs.policies.torch import Actor, linears
 from dibs.teachers.base import Assignment, Learned
-from dibs.teachers.joint import EdgeAssignment, JointObjective, Watch, quiet
+from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch
 from dibs.teachers.sb3 import PpoSettings, Sb3Settings
 
 GOOD = 0.99  # success of a search from scratch after which no other one begins
@@ -76,12 +77,15 @@ class Bootstrapped(VecEnvWrapper):
 class WatchIterations(Watch):
     """Measures before each iteration; on a warm start the value network learns first, while the actor is frozen."""
 
-    def __init__(self, part: EdgeAssignment, policy: TeacherPolicy, checks: int, frozen: int) -> None:
-        super().__init__(part, linears(policy.actor), 0, checks)
+    at_end = False
+
+    def __init__(self, part: EdgeAssignment, policy: TeacherPolicy, settings: PpoSettings) -> None:
+        super().__init__(part, linears(policy.actor), 0, settings.checks, settings.patience)
         self.policy = policy
-        self.frozen = frozen if part.warm else 0
+        self.frozen = settings.frozen if part.warm else 0
 
     def _on_rollout_start(self) -> None:
+        super()._on_rollout_start()
         if not self.converged:
             self.measure()
         for parameter in (*self.policy.actor.parameters(), self.policy.log_std):
@@ -106,7 +110,7 @@ def train_ppo(assignment: Assignment, settings: PpoSettings) -> Learned:
 def train_a2c(assignment: Assignment, settings: Sb3Settings) -> Learned:
     """Train one actor per edge by A2C, with the same policy."""
     options = {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9, "use_rms_prop": False, **settings.options}
-    shape = PpoSettings(n_envs=settings.n_envs, checks=settings.checks)
+    shape = PpoSettings(n_envs=settings.n_envs, checks=settings.checks, patience=settings.patience)
     return _train(assignment, A2C, shape, options, settings.steps)
 
 
@@ -116,32 +120,26 @@ def _train(
     torch.set_num_threads(1)
     thetas, heads, curve, steps = [], [], [], 0
     for edge in range(assignment.edges.tasks):
-        watches = []
+        tried = []
         for attempt in range(1 if assignment.start is not None else settings.restarts):
-            model, watch, head = _search(assignment, edge, attempt, kind, settings, options, total)
-            watches.append((watch.best, -attempt, watch.theta, head))
-            curve += watch.curve
-            steps += model.num_timesteps
-            if watch.best[0] >= GOOD:
+            part = EdgeAssignment(assignment, edge, settings.n_envs, attempt)
+            found = assignment.journal.once(part.piece, partial(_search, part, kind, settings, options, total))
+            tried.append(found)
+            curve += found["curve"]
+            steps += found["steps"]
+            if found["best"][0] >= GOOD:
                 break
-        *_, theta, head = max(watches, key=lambda tried: tried[:2])
-        thetas.append(theta)
-        heads.append(head)
+        best = max(tried, key=lambda found: tuple(found["best"]))  # the first of several
+        thetas.append(best["theta"])
+        heads.append(best["head"])
     return Learned(np.stack(thetas), np.stack(heads), steps, len(curve), curve)
 
 
 def _search(
-    assignment: Assignment,
-    edge: int,
-    attempt: int,
-    kind: type[OnPolicyAlgorithm],
-    settings: PpoSettings,
-    options: dict[str, Any],
-    total: int,
-) -> tuple[OnPolicyAlgorithm, WatchIterations, Array]:
-    """Train one edge's actor once; returns the model, the measurements of its actor, and the confidence head."""
-    part = EdgeAssignment(assignment, edge, settings.n_envs, attempt)
-    env = Bootstrapped(part.env)
+    part: EdgeAssignment, kind: type[OnPolicyAlgorithm], settings: PpoSettings, options: dict[str, Any], total: int
+) -> dict[str, Any]:
+    """Train one edge's actor once."""
+    assignment, env = part.assignment, Bootstrapped(part.env)
     model = kind(
         TeacherPolicy,
         env,
@@ -163,8 +161,5 @@ def _search(
     policy = model.policy
     assert isinstance(policy, TeacherPolicy)
     joint = JointObjective(part, linears(policy.actor), policy.actor.trunk, policy.optimizer)
-    watch = WatchIterations(part, policy, settings.checks, settings.frozen)
-    quiet(model)
-    model.learn(total, callback=watch, log_interval=10**9)
-    part.keep_episodes()
-    return model, watch, joint.weights()
+    watch = WatchIterations(part, policy, settings)
+    return Search(model, watch, joint).learn(total, log_interval=10**9)

@@ -51,6 +51,8 @@ class PpoSettings:
     """First iterations of a warm start in which only the value network learns."""
     checks: int = 200
     """Rollouts of the mean actor between iterations; 1.0 on them and on three times as many is convergence."""
+    patience: int = 0
+    """Checks without a better return after which an actor with full success has converged; 0: it has at once."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Sb3Settings:
     """Environment steps between two checks of the mean actor."""
     checks: int = 200
     """Rollouts of such a check."""
+    patience: int = 0
+    """Checks without a better return after which an actor with full success has converged; 0: it has at once."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the library's constructor, e.g. {"learning_rate": 1e-3, "gradient_steps": 8}."""
 

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from dibs.statistics import wilson
 from dibs.teachers.base import Assignment, Learned, get_algorithm
 from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.confidence import ConfidenceHead, fit_heads, relabel
+from dibs.teachers.journal import Journal
 
 WIDE_SHARE = 0.5  # of wider starts while training an edge that starts where its predecessor arrived
 SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
@@ -126,21 +128,23 @@ def train_teacher(
     previous: Teacher | None,
     settings: TeacherSettings,
     progress: Callable[[str], None] | None = None,
+    journal: Journal | None = None,
 ) -> tuple[Teacher, StateBuffers, float]:
     """Train the teacher of one index; returns it, its state buffers, and the seconds it took.
 
     `tasks` are those of the first, the last and the teacher's index: the first and last set the scaling of the
-    inputs. `settings` name their algorithm (see `resolve`).
+    inputs. `settings` name their algorithm (see `resolve`). With a `journal`, a run that was killed continues.
     """
     began = time.perf_counter()
     key = ("teacher", tasks.name, BASE if index == 0 else split.key, index, seed)
     rng = stream(*key)
     edges = tasks.reach_avoid([index])
+    buffers = StateBuffers(edges.tasks, tasks.environment.state_names, rng, _capacity(tasks, settings))
     assignment = Assignment(
         edges=edges,
         network=network_of(tasks, settings.hidden),
         scaling=edge_scaling(tasks),
-        buffers=StateBuffers(edges.tasks, tasks.environment.state_names, rng, _capacity(tasks, settings)),
+        buffers=buffers,
         rng=rng,
         seed=torch_seed(*key),
         previous=None if previous is None else previous.actor,
@@ -149,6 +153,7 @@ def train_teacher(
         depth=tasks.reward.depth,
         progress=progress,
         warm=settings.warm_start,
+        journal=(journal or Journal()).begin(rng, buffers),
     )
     if previous is not None:
         _check_kin(previous, tasks.edge_names, assignment)
@@ -250,6 +255,7 @@ def _train_in_order(
             buffers=assignment.buffers.take(group),
             seed=(assignment.seed + 15_485_863 * group[0]) % 2**31,
             previous=None if assignment.previous is None else assignment.previous[rows],
+            piece=f"edges {', '.join(edges.names)}: ",
         )
         learned = train(part, options)
         for n, e in enumerate(group):
@@ -257,27 +263,36 @@ def _train_in_order(
         steps, iterations = steps + learned.steps, iterations + learned.iterations
         curve += [{**row, "edge": group[int(row["edge"])]} if "edge" in row else row for row in learned.curve]
         left = [e for e in left if e not in group]
-        # Fresh rollouts of the deterministic actors, from where they will start.
-        task = EdgeTask(replace(edges, wide_share=0.0))
-        recorder = StateRecorder()
-        actors = learned.theta.astype(np.float32)
-        outcome = rollout(task, part.policy(actors), draw(task, 2 * POOL, assignment.rng), recorder=recorder)
-        steps += outcome.steps
-        states = recorder.states()  # (time, edges, rollouts, dim)
-        known: dict[tuple[int, str], Array] = {}
-        for n, e in enumerate(group):
-            good = np.flatnonzero(outcome.success[n])
-            last = states[outcome.lengths[n, good] - 1, n, good]
-            for later in (tasks.edges[k] for k in left):
-                if str(later.source) == str(tasks.edges[e].target) and len(last):
-                    before = known.get((index, later.name), last[:0])
-                    known[index, later.name] = np.concatenate([before, last])
-        shuffled = {key: assignment.rng.permutation(found)[:POOL] for key, found in known.items()}
-        tasks = tasks.arriving(shuffled)
+        make = partial(_arrivals, tasks, part, group, left, learned.theta)
+        found = assignment.journal.once(f"arrivals {group[0]}", make)
+        steps += found["steps"]
+        tasks = tasks.arriving({(index, name): states for name, states in found["starts"].items()})
     theta = np.stack([parts[e][0] for e in sorted(parts)])
     heads = [parts[e][1] for e in sorted(parts)]
     head = None if any(h is None for h in heads) else np.stack([h for h in heads if h is not None])
     return tasks, Learned(theta, head, steps, iterations, curve)
+
+
+def _arrivals(
+    tasks: Tasks, part: Assignment, group: Sequence[int], left: Sequence[int], theta: Array
+) -> dict[str, Any]:
+    """Return the states (n, dim) in which fresh rollouts of trained edges arrive, by name of the edge that is next."""
+    after = {
+        e: [tasks.edges[k] for k in left if str(tasks.edges[k].source) == str(tasks.edges[e].target)] for e in group
+    }
+    if not any(after.values()):
+        return {"steps": 0, "starts": {}}
+    task, recorder = EdgeTask(replace(part.edges, wide_share=0.0)), StateRecorder()
+    policy = part.policy(theta.astype(np.float32))
+    outcome = rollout(task, policy, draw(task, 2 * POOL, part.rng), recorder=recorder)
+    states = recorder.states()  # (time, edges, rollouts, dim)
+    known: dict[str, list[Array]] = {}
+    for n, e in enumerate(group):
+        good = np.flatnonzero(outcome.success[n])
+        for later in after[e] if len(good) else []:
+            known.setdefault(later.name, []).append(states[outcome.lengths[n, good] - 1, n, good])
+    starts = {name: part.rng.permutation(np.concatenate(found))[:POOL] for name, found in known.items()}
+    return {"steps": outcome.steps, "starts": starts}
 
 
 def _check_kin(previous: Teacher, names: tuple[str, ...], assignment: Assignment) -> None:
