@@ -144,7 +144,7 @@ class Watch(BaseCallback):
     def __init__(self, part: EdgeAssignment, layers: list[nn.Linear], every: int, checks: int, patience: int) -> None:
         super().__init__()
         self.part, self.layers, self.every, self.checks, self.patience = part, layers, every, checks, patience
-        self.stale = 0
+        self.stale, self.mark = 0, -np.inf  # checks since the last rise, and the return then
         self.best = (-1.0, -np.inf)
         self.theta = flat(layers)
         self.measured, self.due, self.converged = 0, 0, False
@@ -168,8 +168,9 @@ class Watch(BaseCallback):
             success = self.part.check(theta, 3 * self.checks)[0]
             self.converged = success == 1.0
         better = (success, returns) > self.best
-        risen = success > self.best[0] or returns > self.best[1] + GAIN * abs(self.best[1])
-        self.stale = 0 if better and risen else self.stale + 1
+        self.stale += 1
+        if better and (success > self.best[0] or returns > self.mark + GAIN * abs(self.mark)):
+            self.stale, self.mark = 0, returns
         if better:
             self.best, self.theta = (success, returns), theta
         if self.patience and self.best[0] == 1.0 and self.stale >= self.patience:
@@ -186,7 +187,7 @@ class Watch(BaseCallback):
 
     def saved(self) -> dict[str, Any]:
         """Return what `restore` needs."""
-        return {name: getattr(self, name) for name in ("best", "theta", "measured", "due", "stale", "curve")}
+        return {name: getattr(self, name) for name in ("best", "theta", "measured", "due", "stale", "mark", "curve")}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Put the measurements into a saved state."""
