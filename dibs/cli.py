@@ -7,12 +7,13 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 # One thread per job, before numpy is imported: jobs share the cores, and sums keep their order.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-from dibs import __version__  # noqa: E402
+from dibs import __version__, registry  # noqa: E402
 from dibs.errors import DibsError  # noqa: E402
 
 # Modules of dibs.commands, in the order in which `dibs --help` lists their commands.
@@ -23,8 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors that the user can fix are one message."""
     args = parser().parse_args(argv)
     if args.allow_code:
-        os.environ["DIBS_ALLOW_CODE"] = "1"
+        registry.allow_code()
     try:
+        if args.log is not None:
+            _write_to(args.log)
         status = args.run(args)
         sys.stdout.flush()  # a closed pipe raises here, not at exit
         return int(status or 0)
@@ -60,12 +63,23 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="allow families to name code that runs (environment.simulator; also with DIBS_ALLOW_CODE=1)",
     )
+    top.add_argument("--log", type=Path, metavar="FILE", help="write all output to this file instead of the terminal")
     subparsers = top.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         importlib.import_module(f"dibs.commands.{module}").register(subparsers)
-    for command in subparsers.choices.values():  # so that --debug may follow the command, too
+    for command in subparsers.choices.values():  # so that these may follow the command, too
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        command.add_argument("--log", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return top
+
+
+def _write_to(log: Path) -> None:
+    """Send standard output and error to a file, also those of libraries that do not write through Python."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def _complain(message: str) -> int:

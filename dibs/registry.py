@@ -14,6 +14,7 @@ when they are first asked for. `register` adds an entry at run time, for noteboo
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -29,6 +30,8 @@ KINDS = {
     "reports": "collection of reports",
 }
 """Kinds of entries, and what errors call one of each."""
+ALLOW_CODE = "DIBS_ALLOW_CODE"
+"""Environment variable: with the value 1, family files may name code to import."""
 
 _added: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 
@@ -58,6 +61,17 @@ def register(kind: str, name: str, target: Any) -> None:
 def unregister(kind: str, name: str) -> None:
     """Remove an entry that `register` added."""
     _added[kind].pop(name, None)
+
+
+def allow_code() -> None:
+    """Allow family files to name code to import, in this process and those it starts."""
+    os.environ[ALLOW_CODE] = "1"
+
+
+def code_allowed() -> bool:
+    """Whether family files may name code to import: `dibs --allow-code`, `allow_code: true` in a config, or the
+    environment variable."""
+    return os.environ.get(ALLOW_CODE) == "1"
 
 
 def resolve(path: str) -> Any:

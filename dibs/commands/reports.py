@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,20 @@ def register(subparsers: Any) -> None:
     )
     _add_inputs(parser, "evaluations")
     parser.set_defaults(run=run_results)
+
+    parser = subparsers.add_parser(
+        "list",
+        help="list evaluations of a benchmark in a file, for `dibs table --inputs`",
+        description="List the evaluations of a benchmark for all combinations of methods, splits and seeds, each after "
+        "a comment with its checksum. All of them must exist.",
+    )
+    parser.add_argument("benchmark", metavar="BENCHMARK", help="id of the benchmark")
+    parser.add_argument("--methods", nargs="+", required=True, metavar="METHOD", help="methods")
+    parser.add_argument("--splits", nargs="+", required=True, metavar="NAME", help="splits")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, metavar="N", help="seeds")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="root of results (default: results)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: standard output)")
+    parser.set_defaults(run=run_list)
 
     parser = subparsers.add_parser(
         "study",
@@ -101,6 +116,22 @@ def run_results(args: argparse.Namespace) -> None:
     from dibs.studies.tables import summary
 
     print(summary(collect(find("evaluations", args.inputs, args.results))))
+
+
+def run_list(args: argparse.Namespace) -> None:
+    """Write or print the list; it changes if one of the files does."""
+    from dibs.files import atomic
+    from dibs.paths import Layout
+    from dibs.studies.collect import listed
+
+    cells = product(args.methods, args.splits, args.seeds)
+    text = listed(Layout(args.results).evaluation(m, args.benchmark, split, seed) for m, split, seed in cells)
+    if args.output is None:
+        print(text, end="")
+        return
+    with atomic(args.output) as file:
+        file.write_text(text)
+    print(args.output)
 
 
 def run_study(args: argparse.Namespace) -> None:

@@ -12,7 +12,6 @@ with `read(env)`, `restore(env, vector)` and, if the environment has no `_get_ob
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -26,7 +25,6 @@ from dibs import registry
 from dibs.envs import Array, Environment
 from dibs.errors import DibsError, unknown
 
-ALLOW_CODE = "DIBS_ALLOW_CODE"
 TRUSTED = ("gymnasium_robotics",)  # packages that an id `package:Name-v0` may import without permission
 AXES = {"x": 0, "y": 1, "z": 2}
 
@@ -201,10 +199,10 @@ def make_env(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def _check_allowed(key: str) -> None:
-    if os.environ.get(ALLOW_CODE) != "1":
+    if not registry.code_allowed():
         raise DibsError(
-            f"environment.{key} runs code that the family file names; allow it with `dibs --allow-code …` or "
-            f"{ALLOW_CODE}=1 if you trust the file"
+            f"environment.{key} runs code that the family file names; if you trust the file, allow it with "
+            f"`dibs --allow-code …`, `allow_code: true` in the config, or {registry.ALLOW_CODE}=1"
         )
 
 

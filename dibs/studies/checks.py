@@ -69,8 +69,13 @@ def load_config(*files: str | Path) -> Config:
 
 
 def parse_config(data: Mapping[str, Any], where: str = "config") -> Config:
-    """Build a config from a mapping; report all problems in one error."""
+    """Build a config from a mapping; report all problems in one error.
+
+    `allow_code: true` allows this process to import what its family files name.
+    """
     config, problems = _parse(data)
+    if config.allow_code:
+        registry.allow_code()
     problems += _after(problems, _impossible(config))
     if problems:
         lines = dict.fromkeys(f"  {key}: {text}" for key, text in problems)

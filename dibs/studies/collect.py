@@ -6,6 +6,7 @@ different thresholds or descriptions of a family are errors that name the file.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ def find(kind: str, inputs: Sequence[Path] | None, results: Path, methods: Seque
         where = ", ".join(map(str, inputs)) if inputs else results
         raise DibsError(f"{where}: no {kind} there; run the workflow first, or name files with --inputs")
     return files
+
+
+def listed(files: Iterable[Path]) -> str:
+    """Return a list of files that `find` reads, each after a comment with its checksum."""
+    return "".join(f"# {hashlib.sha256(file.read_bytes()).hexdigest()}\n{file}\n" for file in files)
 
 
 def _in_results(root: Path, kind: str, methods: Sequence[str]) -> list[Path]:

@@ -175,6 +175,8 @@ class Config(BaseModel):
     """Named training sets in addition to the gaps: increasing indices from 0 to L, used by families with this L."""
     methods: list[str]
     """Methods to compare, by name (`dibs methods`)."""
+    allow_code: bool = False
+    """Whether family files may name code that is imported and run (`environment.simulator`), as `dibs --allow-code`."""
     teachers: Teachers = Teachers()
     """Stage I."""
     datasets: Datasets = Datasets()

@@ -222,6 +222,15 @@ class Plan:
         """Return the evaluations of a benchmark."""
         return self._by_benchmark[benchmark]
 
+    def measured(self, benchmark: str) -> dict[str, list[Any]]:
+        """Return the methods, splits and seeds with which a benchmark is evaluated: in all combinations."""
+        splits = self.config.splits_of(self.benchmark(benchmark).family)
+        return {
+            "methods": list(dict.fromkeys(self.config.methods)),
+            "splits": [split.name for split in splits],
+            "seeds": self.config.seeds,
+        }
+
     def evaluation_list(self, benchmark: str) -> str:
         """Return the file that lists a benchmark's evaluations: too many of them for a command line."""
         return str(self.layout.root / "inputs" / f"{benchmark}.txt")

@@ -157,6 +157,52 @@ def test_a_wrong_record_is_named(read: dict[str, tuple[int, ...]], message: str)
         wrong.inputs(None, (0, 2, 4))
 
 
+# --- code that family files name -------------------------------------------------------------------------
+
+PENDULUM = """
+name: pendulum
+environment: {gymnasium: Pendulum-v1, simulator: "my_simulator:Pendulum", quantities: {angle: {state: s0}}}
+specification: achieve reach(up)
+start: {center: {s0: 3.0, s1: 0.0}, noise: 0.1}
+regions: {up: {center: {angle: 0.5}, half_width: 0.5, shift: {angle: 0.1}}}
+last_index: 4
+gaps: [4]
+horizon: 20
+network: {hidden: [8], activation: tanh}
+reward: {unit: 1.0}
+"""
+SIMULATOR = """
+import numpy as np
+
+class Pendulum:
+    def read(self, env): return np.array(env.state)
+    def restore(self, env, vector): env.state = vector
+"""
+
+
+def test_only_the_config_allows_code(clone: Clone):
+    """A family file cannot allow what it names; `allow_code: true` reaches the plan and every command."""
+    (clone.path / "pendulum.yaml").write_text(PENDULUM)
+    (clone.path / "my_simulator.py").write_text(SIMULATOR)
+    chosen = ("-n", "-p", *TINY, "--config", "benchmarks=[pendulum.yaml]", "methods=[ars]", "ablations={}", "sweeps={}")
+    refused = clone.run(*chosen, fails=True)
+    assert "environment.simulator: my_simulator:Pendulum runs code that the family file names" in refused
+    assert "allow_code: true" in refused
+    commands = re.findall(r"^Shell command: (dibs .*)", clone.run(*chosen, "allow_code=true"), re.MULTILINE)
+    assert commands and all(command.startswith("dibs --allow-code ") for command in commands)
+    wrong = clone.path / "wrong.yaml"
+    wrong.write_text(PENDULUM + "allow_code: true\n")
+    assert "allow_code" in clone.python("-m", "dibs", "benchmarks", "wrong.yaml", fails=True).stderr
+    assert "pendulum" in clone.python("-m", "dibs", "--allow-code", "benchmarks", "pendulum.yaml").stdout
+
+
+def test_allow_code_is_a_boolean():
+    raw = {"methods": ["dibs"], "seeds": 1, "benchmarks": ["car2d-reach-k1"], "allow_code": "sure"}
+    with pytest.raises(DibsError, match="allow_code: "):
+        parse_config(raw, "test")
+    assert not registry.code_allowed()
+
+
 # --- resources -------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,28 @@ def test_a_study_of_a_custom_family_shows_nothing_of_the_paper(finished: Clone):
     assert not [column for column in relative if "paper" in column]
     for file in (finished.results / "tables").iterdir():
         assert not re.search(r"genrl|maml|varibad|GenRL|MAML|VariBAD|paper", file.read_text()), file
+
+
+def test_printed_commands_can_be_pasted(clone: Clone, finished_once: Clone):
+    """Every command of `snakemake -n -p`, in bash without Snakemake, in a folder without results."""
+    config = ("methods=[dibs]", "gaps=[4]", "reports=[benchmarks, ratios]")
+    printed = clone.run("-n", "-p", *TINY, "--config", *config)
+    commands = re.findall(r"^Shell command: (dibs .*)$", printed, re.MULTILINE)
+    count = {"teacher": 2, "dataset": 2, "fit": 1, "evaluate": 1, "list": 1, "table": 1, "figure": 1}
+    verbs = [command.split()[1] for command in commands]
+    assert {verb: verbs.count(verb) for verb in verbs} == count
+    shutil.rmtree(clone.path / ".snakemake")
+    index = {command: int(n[1]) for command in commands if (n := re.search(r"--index (\d+)", command))}
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    for command in sorted(commands, key=lambda c: (list(count).index(c.split()[1]), index.get(c, 0))):
+        subprocess.run(["bash", "-euc", command], cwd=clone.path, env={"PATH": path}, check=True, timeout=300)
+    same = "evaluations/dibs/tiny-reach-k2/gap4/seed0.parquet"
+    assert read_table(clone.results / same)[0] == read_table(finished_once.results / same)[0]
+    listed = (clone.results / "inputs/tiny-reach-k2.txt").read_text().splitlines()
+    assert [line for line in listed if not line.startswith("#")] == [f"results/{same}"]
+    assert "index 4" in (clone.results / "logs/teachers/tiny-reach/gap4/seed0/4.log").read_text()
+    left = clone.plan(*TINY, "--rerun-triggers", "mtime", "input", "--config", *config)
+    assert left == {}  # Snakemake finds nothing missing
 
 
 def test_files_have_the_ids_that_decide_what_is_rerun(plan: Plan):

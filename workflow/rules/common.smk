@@ -42,6 +42,8 @@ LAYOUT = Layout(Path("{root}"))
 LOGS = LAYOUT.root / "logs"
 TIMES = LAYOUT.root / "times"
 
+# A family file may name code to run only if the config allows it.
+DIBS = "dibs --allow-code" if PLAN.config.allow_code else "dibs"
 # `dibs` in the rules is the package next to the Snakefile, run by the interpreter that runs Snakemake: no activated environment is
 # needed, on a cluster's node either.
 PYTHON = shlex.quote(sys.executable)

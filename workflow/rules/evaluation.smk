@@ -21,8 +21,8 @@ rule evaluation:
     message:
         "evaluation of {wildcards.method} on {wildcards.benchmark}, {wildcards.split}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
-        "dibs evaluate {params.benchmark:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
-        " --model {input.model:q} --settings {params.settings:q} --expect {params.expect} --output {output:q} > {log:q} 2>&1"
+        "{DIBS} evaluate {params.benchmark:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
+        " --model {input.model:q} --settings {params.settings:q} --expect {params.expect} --output {output:q} --log {log:q}"
 
 
 # Tables and figures read a list instead of thousands of paths: a benchmark's evaluations, one path per line, with their checksums, so that
@@ -35,7 +35,10 @@ rule evaluation_list:
     log:
         LOGS / "inputs/{benchmark}.log",
     localrule: True
+    params:
+        **{kind: (lambda w, kind=kind: plan(w).measured(w.benchmark)[kind]) for kind in ("methods", "splits", "seeds")},
     message:
         "list of the evaluations on {wildcards.benchmark}"
-    script:
-        "../scripts/evaluation_list.py"
+    shell:
+        "{DIBS} list {wildcards.benchmark} --methods {params.methods:q} --splits {params.splits:q} --seeds {params.seeds:q}"
+        " --results {wildcards.root:q} --output {output:q} --log {log:q}"
