@@ -196,7 +196,10 @@ def test_teachers_of_a_family_file_are_checked(tmp_path: Path) -> None:
     text = Path(FAMILY).read_text().replace("tiny-reach", "mine")
     mine.write_text(text.replace("teacher: ars", "teacher: arss"))
     found = problems({**SMALL, "benchmarks": [str(mine)]})
-    assert found == ["benchmarks: family 'mine': unknown teacher algorithm 'arss'. Did you mean 'ars'?"]
+    assert found == [
+        f"benchmarks: {mine}: not a valid family description",
+        "family: teacher: unknown teacher algorithm 'arss'. Did you mean 'ars'?",
+    ]
     mine.write_text(text + "teacher_options: {itrations: 3}\n")
     found = problems({**SMALL, "benchmarks": [str(mine)]})
     assert found == ["benchmarks: family 'mine': unknown setting 'itrations'. Did you mean 'iterations'?"]
