@@ -53,6 +53,11 @@ class Environment(ABC):
         """Period of each state variable that is an angle, 0 for the others."""
         return (0.0,) * len(self.state_names)
 
+    @property
+    def action_periods(self) -> tuple[float, ...]:
+        """Period of each action that is an angle, such as 2 for one that covers a full turn; 0 for the others."""
+        return (0.0,) * len(self.action_names)
+
     def observe(self, states: Array) -> Array:
         """Return what a policy sees of states (..., n); the states themselves by default."""
         return states

@@ -27,6 +27,10 @@ class Car2D(Environment):
     def noise_scale(self) -> tuple[float, ...]:
         return (self.noise, self.noise)
 
+    @property
+    def action_periods(self) -> tuple[float, ...]:
+        return (0.0, 2.0)
+
     def step(self, states: Array, actions: Array, noise: Array) -> Array:
         v = (np.clip(actions[..., 0], -1.0, 1.0) + 1.0) * (0.5 * self.speed)
         theta = np.clip(actions[..., 1], -1.0, 1.0) * np.pi

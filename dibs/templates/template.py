@@ -38,6 +38,7 @@ CLASSES = {
     "polynomial": "dibs.templates.template:Template",
     "branched": "dibs.templates.branched:Branched",
     "joined": "dibs.templates.template:Joined",
+    "motion": "dibs.templates.moved:Moved",
 }
 """Classes of templates, by `metadata["class"]` of their models."""
 

@@ -197,6 +197,20 @@ def test_periods(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_action_periods(kind: str) -> None:
+    """An action that is an angle covers exactly one period, so both ends of its range are the same."""
+    environment = environment_of(kind)
+    periods = np.array(environment.action_periods)
+    assert periods.shape == (len(environment.action_names),)
+    assert periods.tolist() == [2.0 if (kind, name) == ("Car2D", "theta") else 0.0 for name in environment.action_names]
+    states, actions, noise = examples(kind, 200)
+    low, high = (np.where(periods > 0, end, actions) for end in (-1.0, 1.0))
+    np.testing.assert_allclose(
+        environment.step(states, low, noise), environment.step(states, high, noise), rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_registered(kind: str) -> None:
     assert registry.load("environments", kind) is CLASSES[kind]
 

@@ -342,7 +342,7 @@ def test_a_missing_or_misshapen_tensor_is_named(model, missing):
 
 
 def test_a_model_of_another_class_is_refused(model):
-    for metadata in ({}, {**model.metadata, "class": "motion"}):
+    for metadata in ({}, {**model.metadata, "class": "neural"}):
         with pytest.raises(DibsError, match=r"m\.safetensors: expected a template of class polynomial or branched"):
             evolution_of(replace(model, metadata=metadata), "m.safetensors")
     other = replace(model, metadata={**model.metadata, "class": "branched"})
