@@ -10,7 +10,12 @@ try:
 except metadata.PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+unknown"
 
-_EXPORTS = {"Family": "dibs.families", "train": "dibs.api", "DibsError": "dibs.errors"}
+_EXPORTS = {
+    "Family": "dibs.families",
+    "train": "dibs.api",
+    "load": "dibs.api",
+    "DibsError": "dibs.errors",
+}
 
 
 def __getattr__(name: str) -> Any:

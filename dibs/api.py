@@ -8,34 +8,29 @@ print(template.policy(index=13).evaluate())
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dibs import stages
 from dibs.datasets.build import DatasetSettings
-from dibs.datasets.store import Dataset
-from dibs.drawing.regions import Trajectory
-from dibs.drawing.rollouts import SUFFIXES, write_rollouts
+from dibs.datasets.store import Dataset, read_dataset
 from dibs.drawing.style import check_output, save
-from dibs.envs import Array
 from dibs.errors import DibsError, unknown
-from dibs.evaluation.evaluate import (
-    EvaluationSettings,
-    count_satisfied,
-    evaluation_table,
-    recorded,
-    roles,
-    summarize,
-)
+from dibs.evaluation.evaluate import EvaluationSettings, summarize
+from dibs.families import SUFFIXES as FAMILY_SUFFIXES
 from dibs.families import Benchmark, Family, Split
+from dibs.files import read_metadata, read_table
 from dibs.methods import Method, Model, get_method
+from dibs.pipeline import open_model
+from dibs.policy import IndexPolicy, Rate, load_policy
+from dibs.provenance import check_kind
 from dibs.runs import Chain, Tell, method_settings
 from dibs.settings import parse_settings
-from dibs.simulation import EdgeTask, Moment
-from dibs.simulation.composed import Composed
+from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher, TeacherSettings
 
 
@@ -117,8 +112,9 @@ class Run:
             raise unknown(f"benchmark of {self.family.name}", benchmark, known)
         name = benchmark or known[-1]
         aim = Benchmark(name, self.family, name, self.family.source)
-        model = self.chain.model(chosen, aim, method_settings(chosen, settings))
-        return Fitted(chosen, model, aim, self.split, self.seed)
+        values = method_settings(chosen, settings)
+        model = self.chain.model(chosen, aim, values)
+        return Fitted(chosen, model, aim, self.split, self.seed, self.chain.model_origin(chosen, aim, values).id)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,35 +126,37 @@ class Fitted:
     benchmark: Benchmark
     split: Split
     seed: int
+    id: str
+    """Of the model, as in its file."""
 
     def __repr__(self) -> str:
         return f"Fitted({self.method.name}, {self.benchmark.id}, {self.split.name}, seed {self.seed})"
 
-    def policy(self, index: int) -> IndexedPolicy:
+    def policy(self, index: int) -> IndexPolicy:
         """Return the policy of any index, trained on or not."""
-        self.benchmark.family.check_index(index, beyond=True)
-        return IndexedPolicy(self, index)
+        return IndexPolicy(self.method, self.model, self.benchmark, self.split, self.seed, index, self.id)
 
     def evaluate(self, rollouts: int = 1000, indices: Sequence[int] | None = None, delta: float = 0.9) -> Evaluation:
         """Measure the policies at the given indices, by default 0 … L and L + 1 … 2L."""
-        family, settings = self.benchmark.family, EvaluationSettings(rollouts, delta)
-        role = roles(family, self.split.indices, settings)
-        if indices is not None:
-            role = {i: role.get(i, "beyond") for i in sorted(set(indices))}
-        counts = count_satisfied(
-            self.method, self.model, family, self.benchmark.specification, list(role), rollouts, self.seed
-        )
-        return Evaluation(repr(self), evaluation_table(counts, role, settings).to_pandas(), delta)
+        aim, settings = (self.method, self.benchmark, self.split, self.seed), EvaluationSettings(rollouts, delta)
+        origin = stages.evaluation_origin(*aim, settings, self.id)
+        made = stages.measure(*aim, settings, self.model, origin, indices)
+        return Evaluation(made.table.to_pandas(), made.metadata)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Success at every measured index."""
 
-    title: str
     table: Any
     """A DataFrame with one row per index."""
-    delta: float
+    metadata: Mapping[str, Any]
+    """What was measured and how, as in its file."""
+
+    @property
+    def title(self) -> str:
+        """The method, benchmark, split and seed."""
+        return "{method}, {benchmark}, {split}, seed {seed}".format(**self.metadata)
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -168,7 +166,7 @@ class Evaluation:
     def __repr__(self) -> str:
         r = self.ratios
         return (
-            f"{self.title}: training {r['training_ratio']:.3f}, zero-shot {r['zero_shot_ratio']:.3f}, "
+            f"Evaluation({self.title}): training {r['training_ratio']:.3f}, zero-shot {r['zero_shot_ratio']:.3f}, "
             f"beyond {r['beyond_ratio']:.3f}"
         )
 
@@ -180,7 +178,7 @@ class Evaluation:
             check_output(path)
         figure = Figure(figsize=(5.0, 2.6))
         ax = figure.subplots()
-        ax.axhline(self.delta, color="#999999", lw=0.8, ls="--")
+        ax.axhline(self.metadata["delta"], color="#999999", lw=0.8, ls="--")
         looks = {"train": ("#1450C8", "o"), "unseen": ("#D0202A", "s"), "beyond": ("#777777", "^")}
         for role, rows in self.table.groupby("role", sort=False):
             error = np.clip([rows["rate"] - rows["lower"], rows["upper"] - rows["rate"]], 0.0, None)
@@ -193,80 +191,26 @@ class Evaluation:
         return figure
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Share of satisfying rollouts with its 95% Wilson interval."""
+def load(path: str | Path, family: str | Family | None = None, benchmark: str | None = None) -> Any:
+    """Read any file of ours: a family, teacher, dataset, model, evaluation or policy.
 
-    index: int
-    role: str
-    rate: float
-    lower: float
-    upper: float
-    rollouts: int
-
-    def __repr__(self) -> str:
-        interval = f"[{self.lower:.3f}, {self.upper:.3f}]"
-        return f"index {self.index} ({self.role}): {self.rate:.3f} {interval} of {self.rollouts} rollouts"
-
-
-class IndexedPolicy:
-    """The policy of one index."""
-
-    def __init__(self, fitted: Fitted, index: int) -> None:
-        self.fitted, self.index = fitted, index
-        self.family = fitted.benchmark.family
-        self.tasks = self.family.tasks([index], fitted.benchmark.specification)
-        self.policy = fitted.method.policy(fitted.model, self.tasks)
-        self.role = "train" if index in fitted.split.indices else "unseen"
-
-    def __repr__(self) -> str:
-        return f"IndexedPolicy({self.fitted.method.name}, {self.family.name}, index {self.index} ({self.role}))"
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
-    ) -> tuple[Array, Any]:
-        """Return actions and the next state, for one observation or a batch, as in Stable-Baselines3.
-
-        The state is the stage of each episode: how many edges of its path are completed.
-        """
-        if not isinstance(self.policy, Composed):
-            raise DibsError(f"{self.fitted.method.name}: predict needs a method that composes edge policies")
-        given = np.asarray(observation, dtype=np.float32)
-        rows = np.atleast_2d(given)
-        environment, path = self.family.environment, self.policy.paths[0]
-        if rows.shape[1] != len(environment.state_names):
-            raise DibsError(f"observation: expected {len(environment.state_names)} numbers, found {rows.shape[1]}")
-        stage = np.zeros(len(rows), dtype=np.intp) if state is None else np.array(np.atleast_1d(state), dtype=np.intp)
-        if episode_start is not None:
-            stage[np.broadcast_to(episode_start, stage.shape)] = 0
-        actions = np.empty((len(rows), len(environment.action_names)), dtype=np.float32)
-        before = stage.copy()
-        for s, name in enumerate(path):
-            here = np.flatnonzero(before == s)
-            if len(here) and s < len(path) - 1:
-                target = EdgeTask(self.tasks.ground([(self.index, name)]))
-                stage[here] += target.target_distance(rows[None, here])[0] >= 0.0
-        for s, name in enumerate(path):
-            here = np.flatnonzero(stage == s)
-            if len(here):
-                states = rows[None, here]
-                alive = np.ones((1, len(here)), dtype=bool)
-                now = Moment(environment.observe(states), states, None, np.zeros((1, len(here)), dtype=np.intp), alive)
-                actions[here] = self.policy.stage_policy([0], [name]).act(now, None)[0][0]
-        return (actions[0] if given.ndim == 1 else actions), stage
-
-    def evaluate(self, rollouts: int = 1000) -> Rate:
-        """Measure the rate of rollouts that satisfy the specification."""
-        row = self.fitted.evaluate(rollouts, [self.index]).table.iloc[0]
-        return Rate(self.index, self.role, float(row["rate"]), float(row["lower"]), float(row["upper"]), rollouts)
-
-    def film(self, path: str | Path, rollouts: int = 1) -> None:
-        """Write rollouts as a film (.mp4, .gif), a drawing (.png, .pdf) or a table (.parquet)."""
-        check_output(path, SUFFIXES)
-        args = (self.fitted.method, self.fitted.model, self.family, self.fitted.benchmark.specification)
-        _, found = next(recorded(*args, [self.index], rollouts, self.fitted.seed))
-        runs = [found.states[0, n, : found.lengths[0, n]] for n in range(rollouts)]
-        write_rollouts(path, self.tasks, [Trajectory(self.index, self.role, states) for states in runs])
+    A model names its family. Pass `family` if that is not a registered one, and `benchmark` if it has several (the
+    last one is the default).
+    """
+    if Path(path).suffix in FAMILY_SUFFIXES:
+        return Family.load(path)
+    kind = read_metadata(path).get("kind")
+    if kind == "model":
+        found = open_model(Path(path), family, benchmark)
+        return Fitted(found.method, found.model, found.benchmark, found.split, found.seed, found.id)
+    if kind == "evaluation":
+        table, metadata = read_table(path)
+        check_kind(path, metadata, kind)
+        return Evaluation(table.to_pandas(), metadata)
+    readers: dict[Any, Callable[[Any], Any]] = {"teacher": load_teacher, "dataset": read_dataset, "policy": load_policy}
+    if kind not in readers:
+        raise DibsError(f"{path}: expected a teacher, dataset, model, evaluation or policy, found kind {kind!r}")
+    return readers[kind](path)
 
 
-__all__ = ["Evaluation", "Fitted", "IndexedPolicy", "Rate", "Run", "train"]
+__all__ = ["Evaluation", "Fitted", "IndexPolicy", "Rate", "Run", "load", "train"]

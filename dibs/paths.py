@@ -42,6 +42,10 @@ class Layout:
     def evaluation(self, method: str, benchmark: str, split: str, seed: int | str) -> Path:
         return self.root / "evaluations" / method / benchmark / split / f"seed{seed}.parquet"
 
+    def family(self, name: str) -> Path:
+        """The description of a family that was run here, so that models can be opened without its file."""
+        return self.root / "families" / f"{name}.yaml"
+
     def table(self, name: str) -> Path:
         return self.root / "tables" / name
 

@@ -7,19 +7,19 @@ anything but what the caller expects. What a stage does is in `dibs.stages`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from dibs import datasets, methods, stages, teachers
 from dibs.datasets.build import DatasetSettings
-from dibs.errors import DibsError
+from dibs.errors import DibsError, unknown
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import Benchmark, Family, Split
-from dibs.files import plain, read_metadata
+from dibs.families import Benchmark, Family, Split, descriptions, get_family
+from dibs.files import plain, read_json, read_metadata
 from dibs.methods import Method, Model, load_model
-from dibs.paths import Layout, split_of
+from dibs.paths import Layout, metrics, split_of
 from dibs.provenance import Origin, check_input, check_kind, check_origin
 from dibs.settings import parse_settings
 from dibs.stages import (
@@ -118,6 +118,47 @@ def read_model(
         made_from = [places[kind](unit.family.name, split.name, i, seed) for kind in needed for i in needed[kind]]
         check_input(path, found, {str(f): read_metadata(f)["id"] for f in made_from if f.is_file()}, rerun)
     return model, found
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedModel:
+    """A model's file and what it says of itself."""
+
+    method: Method
+    model: Model
+    benchmark: Benchmark
+    split: Split
+    seed: int
+    id: str
+    layout: Layout | None = None
+    """Of the results folder in which it lies; None: elsewhere."""
+
+
+def open_model(path: Path, family: str | Family | None = None, benchmark: str | None = None) -> OpenedModel:
+    """Read a model together with its method, family and split, and check that they fit.
+
+    The family is `family`, or `families/NAME.yaml` in the results folder of the model, or the registered one of its
+    name. A model that serves all benchmarks of a family is opened for `benchmark`, by default the last one.
+    """
+    model, found = load_model(path)
+    method, name, seed = methods.get_method(found["method"]), found["family"], found["seed"]
+    root = path.absolute().parents[min(4, len(path.absolute().parents) - 1)]
+    layout = Layout(root)
+    placed = path.absolute() == layout.model(method.name, found["benchmark"], found["split"], seed)
+    if family is None and placed and layout.family(name).is_file():
+        family = str(layout.family(name))
+    if family is None and name not in descriptions():
+        raise DibsError(f"{path}: is of the family '{name}', which is not registered; name its file with --family")
+    known = family if isinstance(family, Family) else get_family(family or name)
+    aim = benchmark or (known.benchmark_ids[-1] if method.per_family else found["benchmark"])
+    if aim not in known.benchmark_ids:
+        raise unknown(f"benchmark of {known.name}", aim, known.benchmark_ids)
+    chosen = Benchmark(aim, known, f"{known.source}:{aim}" if known.source != known.name else aim, known.source)
+    train = None if Split(found["split"], ()).derived else read_json(metrics(path))["train"]
+    split = known.split(found["split"], train)
+    files = layout if placed else None
+    model, found = read_model(path, method, Unit.of(method, chosen), split, seed, files)
+    return OpenedModel(method, model, chosen, split, seed, found["id"], files)
 
 
 # --- stages ----------------------------------------------------------------------------------------------
@@ -246,31 +287,19 @@ def _check_inputs(
 
 
 def make_evaluation(
-    method: Method,
-    benchmark: Benchmark,
-    split: Split,
-    seed: int,
-    settings: EvaluationSettings,
-    model_file: Path,
-    output: Path,
-    *,
-    files: Layout | None = None,
-    expect: str = "",
+    found: OpenedModel, settings: EvaluationSettings, output: Path, *, expect: str = ""
 ) -> dict[str, float]:
-    """Measure a model at every index and save the result; returns the three ratios.
-
-    `files` is the layout of the teachers and datasets that the model was made from, to be checked.
-    """
-    trained = methods.get_method(method.model_method)
-    model, found = read_model(model_file, trained, Unit.of(trained, benchmark), split, seed, files)
-    origin = evaluation_origin(method, benchmark, split, seed, settings, found["id"])
+    """Measure a model at every index and save the result; returns the three ratios."""
+    aim = (found.method, found.benchmark, found.split, found.seed)
+    origin = evaluation_origin(*aim, settings, found.id)
     origin.check(expect)
-    made = stages.measure(method, benchmark, split, seed, settings, model, origin)
+    made = stages.measure(*aim, settings, found.model, origin)
     made.save(output)
     return stages.ratios_of(made.table)
 
 
 __all__ = [
+    "OpenedModel",
     "Unit",
     "check_dataset",
     "check_teacher",
@@ -281,6 +310,7 @@ __all__ = [
     "make_model",
     "make_teacher",
     "model_origin",
+    "open_model",
     "read_model",
     "teacher_origin",
     "teacher_tasks",

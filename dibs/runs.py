@@ -56,6 +56,8 @@ class Chain:
         self.teacher_settings = resolve(teachers or TeacherSettings(), family.teacher, family.teacher_options)
         self.dataset_settings = datasets or DatasetSettings()
         self.layout = None if results is None else Layout(results)
+        if self.layout is not None and not self.layout.family(family.name).is_file():
+            family.save(self.layout.family(family.name))
         self._tell, self._progress = tell or (lambda what, state: None), progress
         self._teachers: dict[int, Teacher] = {}
         self._replays: dict[int, list[np.ndarray]] = {}

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import dibs
+from dibs import cli, stages
 from dibs.datasets.store import load_dataset
 from dibs.files import read_table, read_tensors
+from dibs.paths import Layout
 from dibs.teachers.store import load_teacher
 
 
@@ -67,12 +69,77 @@ def test_policy_of_an_unseen_index(template, tmp_path):
 def test_predict_takes_one_observation_or_a_batch(template):
     policy = template.policy(index=3)
     one, state = policy.predict([0.75, 0.0])
-    assert one.shape == (2,) and state.tolist() == [0]
+    assert one.shape == (2,) and state.stage.tolist() == [0]
     batch, state = policy.predict([[0.75, 0.0], [2.75, 3.0]])  # the second is inside region a
-    assert batch.shape == (2, 2) and state.tolist() == [0, 1]
+    assert batch.shape == (2, 2) and state.stage.tolist() == [0, 1]
     np.testing.assert_allclose(batch[0], one, rtol=1e-6)
-    _, state = policy.predict([[0.75, 0.0], [0.75, 0.0]], state, [False, True])
-    assert state.tolist() == [0, 0]
+
+
+def test_a_policy_is_the_one_of_the_command(template, pipeline, tmp_path):
+    """The Python interface and `dibs policy` write the same bytes."""
+    command = ["policy", str(pipeline.file), "--gap", "2", "--results", str(pipeline.root), "--index", "3"]
+    assert cli.main([*command, "--output", str(tmp_path / "a.safetensors")]) == 0
+    template.policy(3).save(tmp_path / "b.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["teacher", "dataset", "model", "evaluation", "policy", "family"])
+def test_load_reads_any_file(kind, template, run, pipeline, tmp_path):
+    layout = pipeline.layout
+    template.policy(3).save(tmp_path / "policy.safetensors")
+    files = {
+        "teacher": layout.teacher("tiny", "gap2", 4, 0),
+        "dataset": layout.dataset("tiny", "gap2", 4, 0),
+        "model": layout.model("dibs", "tiny", "gap2", 0),
+        "evaluation": layout.evaluation("dibs", "tiny", "gap2", 0),
+        "policy": tmp_path / "policy.safetensors",
+        "family": pipeline.file,
+    }
+    found = dibs.load(files[kind], **({"family": str(pipeline.file)} if kind == "model" else {}))
+    if kind == "teacher":
+        assert found.actor.tobytes() == run.teachers[4].actor.tobytes()
+    elif kind == "dataset":
+        assert repr(found) == repr(run.datasets[4])
+    elif kind == "model":
+        assert found.id == template.id and found.policy(3).evaluate(20) == template.policy(3).evaluate(20)
+    elif kind == "evaluation":
+        assert found.ratios == template.evaluate(200).ratios
+        assert repr(found).startswith("Evaluation(dibs, tiny, gap2, seed 0): training 1.000, zero-shot 1.000, beyond")
+    elif kind == "policy":
+        assert repr(found) == repr(template.policy(3)) == "IndexPolicy(dibs, tiny, index 3 (unseen))"
+    else:
+        assert found == run.family
+
+
+def test_load_says_what_is_missing(pipeline, tmp_path):
+    with pytest.raises(dibs.DibsError, match="is of the family 'tiny', which is not registered; name its file"):
+        dibs.load(pipeline.layout.model("dibs", "tiny", "gap2", 0))
+    with pytest.raises(dibs.DibsError, match="no such file"):
+        dibs.load(tmp_path / "none.safetensors")
+
+
+def test_results_are_kept_and_resumed(run, pipeline, tmp_path, monkeypatch):
+    """With a results folder, files are those of the commands, and nothing is trained twice."""
+    settings = {kind: json.loads(pipeline.settings[kind]) for kind in ("teacher", "dataset")}
+
+    def train():
+        family = dibs.Family.load(pipeline.file)
+        named = {"teachers": settings["teacher"], "datasets": settings["dataset"]}
+        return dibs.train(family, gap=2, results=tmp_path, progress=False, **named)
+
+    train()
+    for index in (0, 2, 4):
+        for place in ("teacher", "dataset"):
+            new, old = (getattr(root, place)("tiny", "gap2", index, 0) for root in (Layout(tmp_path), pipeline.layout))
+            assert new.read_bytes() == old.read_bytes()
+    monkeypatch.setattr(stages, "train_teacher", None)
+    monkeypatch.setattr(stages, "build", None)
+    again = train()
+    assert again.teachers[4].actor.tobytes() == run.teachers[4].actor.tobytes()
+    fitted = again.fit("dibs", **json.loads(pipeline.settings["fit"]))
+    model = Layout(tmp_path).model("dibs", "tiny", "gap2", 0)
+    assert model.read_bytes() == pipeline.layout.model("dibs", "tiny", "gap2", 0).read_bytes()
+    assert dibs.load(model).id == fitted.id  # the family's description lies next to the results
 
 
 def test_a_method_that_is_not_a_template(run):

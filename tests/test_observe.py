@@ -17,12 +17,12 @@ from dibs import cli, registry
 from dibs.datasets.store import load_dataset
 from dibs.envs import Array, Car2D
 from dibs.errors import DibsError
-from dibs.evaluation.policy import load_policy
 from dibs.families import Family, get_family, load_family
 from dibs.files import read_table
 from dibs.methods import load_model
 from dibs.paths import Layout
 from dibs.policies.scaling import edge_scaling, joint_scaling
+from dibs.policy import load_policy
 from dibs.teachers.store import load_replay, load_teacher
 from dibs.templates.template import evolution_of
 
@@ -164,16 +164,29 @@ def test_teachers_learn_and_the_template_generalizes(run):
 # --- policies --------------------------------------------------------------------------------------------
 
 
-def test_a_policy_acts_on_what_it_sees_of_a_state(run):
+def test_a_policy_acts_on_observations(run):
     policy = load_policy(run.file.parent / "4.safetensors")
     assert policy.family == run.family
+    template = evolution_of(policy.model, "")
     state = np.array([1.2, 0.3], dtype=np.float32)
     seen = run.family.environment.observe(state)
     assert seen.shape == (3,)
-    scaled = (seen - policy.scaling.center[0]) / policy.scaling.half[0]
-    np.testing.assert_allclose(policy(state), policy.network.forward(policy.actors[0], scaled[None])[0], atol=1e-5)
-    with pytest.raises(DibsError, match="state: expected last axis of length 2"):
-        policy(seen)
+    scaled = (seen - template.scaling.center[0]) / template.scaling.half[0]
+    expected = template.network.forward(template.actors([4])[4][0], scaled[None])[0]
+    action, memory = policy.predict(seen, states=state)
+    np.testing.assert_allclose(action, expected, atol=1e-5)
+    assert memory.stage.tolist() == [0]
+    with pytest.raises(DibsError, match="observation: expected last axis of length 3"):
+        policy.predict(state)
+
+
+def test_a_policy_says_what_it_must_be_told(run):
+    """This environment does not say how to recover states, so switching edges needs them."""
+    policy = load_policy(run.file.parent / "4.safetensors")
+    with pytest.raises(DibsError, match=r"observations of Beacon do not tell x, y: pass states= to predict, or define"):
+        policy.predict([1.2, 0.3, 1.24])
+    with pytest.raises(DibsError, match=r"states: expected one per observation \(2\), found 1"):
+        policy.predict([[1.2, 0.3, 1.24]] * 2, states=[1.2, 0.3])
 
 
 def test_a_policy_runs_in_its_environment(run):
@@ -181,10 +194,11 @@ def test_a_policy_runs_in_its_environment(run):
     env = policy.make_env()
     seen, _ = env.reset(seed=3)
     assert env.observation_space.shape == seen.shape == (3,)
-    over, won = False, False
+    memory, over, won = None, False, False
     while not over:
         np.testing.assert_allclose(seen[2], np.hypot(seen[0], seen[1]), rtol=1e-5)
-        seen, _, terminated, truncated, info = env.step(policy(seen[:2]))  # this one shows its state as well
+        action, memory = policy.predict(seen, memory, states=env.state)
+        seen, _, terminated, truncated, info = env.step(action)
         over, won = terminated or truncated, info["satisfied"]
     assert won
 

@@ -25,7 +25,7 @@ from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Benchmark, load_family
 from dibs.files import read_table
 from dibs.methods import get_method, load_model
-from dibs.pipeline import Unit, make_dataset, make_evaluation, make_model, make_teacher
+from dibs.pipeline import OpenedModel, Unit, make_dataset, make_evaluation, make_model, make_teacher, read_model
 from dibs.settings import parse_settings
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.store import load_teacher
@@ -117,7 +117,10 @@ class Runs:
         file = self.root / "evaluations" / f"{name}.parquet"
         method = get_method(name)
         settings = EvaluationSettings(rollouts=40)
-        make_evaluation(method, self.benchmark, self.split, 0, settings, self.model(method.model_method), file)
+        trained = get_method(method.model_method)
+        unit = Unit.of(trained, self.benchmark)
+        model, found = read_model(self.model(trained.name), trained, unit, self.split, 0)
+        make_evaluation(OpenedModel(method, model, self.benchmark, self.split, 0, found["id"]), settings, file)
         table, meta = read_table(file)
         return {"satisfied": float(np.sum(table["satisfied"].to_numpy())), "steps": float(meta["steps"])}
 

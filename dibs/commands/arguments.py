@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,25 @@ from dibs.errors import DibsError
 from dibs.paths import BASE, Layout
 
 if TYPE_CHECKING:
-    from dibs.families import Benchmark, Family, Split
-    from dibs.methods import Method
+    from dibs.families import Family, Split
+    from dibs.pipeline import OpenedModel
 
 
 def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: bool = True) -> None:
-    """Add the arguments that name a run: family or benchmark, split, seed, results, settings, output."""
+    """Add the arguments that name a run: family, benchmark or model, split, seed, results, settings, output."""
     if what == "FAMILY":
         parser.add_argument("family", metavar="FAMILY", help="name of a family, or a YAML file that describes one")
-    else:
+    elif what == "BENCHMARK":
         parser.add_argument("benchmark", metavar=what, help="id of a benchmark, or FILE.yaml[:ID]")
-    split = parser.add_mutually_exclusive_group(required=True)
+    else:
+        parser.add_argument(
+            "benchmark", metavar=what, help="id of a benchmark, FILE.yaml[:ID], or a model, MODEL.safetensors"
+        )
+        add_model(parser)
+        parser.add_argument("--method", help="method (default: dibs, or that of the model)")
+        parser.add_argument("--model", type=Path, metavar="FILE", help="the method's model (default: in --results)")
+        parser.set_defaults(usage_error=parser.error)
+    split = parser.add_mutually_exclusive_group(required=what in ("FAMILY", "BENCHMARK"))
     split.add_argument("--split", metavar="NAME", help="training set: gapN, or any name together with --train")
     split.add_argument("--gap", type=int, metavar="N", help="short for --split gapN")
     parser.add_argument(
@@ -45,6 +54,42 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: boo
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: in --results)")
     parser.add_argument("--expect", default="", metavar="ID", help="fail unless the output would have this id")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add what a model's file does not say."""
+    parser.add_argument("--family", metavar="FILE", help="family of a model, if it is not a registered one")
+    parser.add_argument("--benchmark", dest="aim", metavar="ID", help="benchmark of a model that serves several")
+
+
+def chosen_model(args: argparse.Namespace) -> OpenedModel:
+    """Read the model that the arguments name: a file, or the one of a benchmark, method, split and seed."""
+    from dibs.families import get_benchmark
+    from dibs.methods import get_method
+    from dibs.pipeline import OpenedModel, Unit, open_model, read_model
+
+    if args.benchmark.endswith(".safetensors"):
+        if args.split or args.gap is not None or args.model:
+            args.usage_error("a model's file names its split: leave out --split, --gap and --model")
+        found = open_model(Path(args.benchmark), args.family, args.aim)
+        method = get_method(args.method or found.method.name)
+        if method.model_method != found.method.name:
+            raise DibsError(
+                f"{args.benchmark}: is a model of {found.method.name}, which {method.name} is not measured on"
+            )
+        return replace(found, method=method)
+    if args.family or args.aim:
+        args.usage_error("--family and --benchmark describe a model's file")
+    if args.split is None and args.gap is None:
+        args.usage_error("one of the arguments --split --gap is required")
+    method, benchmark = get_method(args.method or "dibs"), get_benchmark(args.benchmark)
+    split, trained = chosen_split(args, benchmark.family), get_method(method.model_method)
+    unit = Unit.of(trained, benchmark)
+    # Only the model itself is read if it is given: the files next to it need not be those it was made from.
+    files = None if args.model else layout(args)
+    file = args.model or layout(args).model(trained.name, unit.name, split.name, args.seed)
+    model, metadata = read_model(file, trained, unit, split, args.seed, files)
+    return OpenedModel(method, model, benchmark, split, args.seed, metadata["id"], layout(args))
 
 
 def chosen_split(args: argparse.Namespace, family: Family) -> Split:
@@ -70,22 +115,6 @@ def layout(args: argparse.Namespace) -> Layout:
 def teacher_chain(files: Layout, family: Family, split: Split, last: int, seed: int) -> dict[int, Path]:
     """Return the teachers up to a training index in the default layout: what may have changed since."""
     return {i: files.teacher(family.name, split.name, i, seed) for i in split.indices if i <= last}
-
-
-def model_file(
-    args: argparse.Namespace, method: Method, benchmark: Benchmark, split: Split
-) -> tuple[Path, Layout | None]:
-    """Return the model that a method is measured on, and the layout in which to look for what it was made from.
-
-    Only the model itself is read if it is given by `--model`.
-    """
-    from dibs.methods import get_method
-
-    if args.model:
-        return args.model, None
-    files, trained = layout(args), get_method(method.model_method)
-    unit = trained.unit(benchmark.family.name, benchmark.id)
-    return files.model(trained.name, unit, split.name, args.seed), files
 
 
 def reporter(args: argparse.Namespace, label: str, every: float = 5.0) -> Callable[[str], None]:

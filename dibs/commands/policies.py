@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_run, chosen_split, model_file
+from dibs.commands.arguments import add_model, add_run, chosen_model
 
 
 def register(subparsers: Any) -> None:
@@ -14,22 +14,23 @@ def register(subparsers: Any) -> None:
     policy = subparsers.add_parser(
         "policy",
         help="write the policy of one index, trained on or not",
-        description="Unroll a fitted template to one index (any index ≥ 0) and write the composed policy as a file "
-        "that needs no other: dibs.evaluation.policy.load_policy reads it.",
+        description="Write the policy of any method at one index (any index ≥ 0) as a file that needs no other: "
+        "dibs.load reads it. Name a benchmark and a split, or the file of a model, which says both.",
     )
-    add_run(policy, "BENCHMARK", settings=False)
+    add_run(policy, "BENCHMARK|MODEL", settings=False)
     policy.add_argument("--index", type=int, required=True, help="index of the task")
-    policy.add_argument("--method", default="dibs", help="method whose template is unrolled (default: dibs)")
-    policy.add_argument("--model", type=Path, metavar="FILE", help="the method's model (default: in --results)")
     policy.set_defaults(run=run_policy)
 
     rollout = subparsers.add_parser(
         "rollout",
         help="run a policy and draw, film or record it",
-        description="Run a policy written by `dibs policy`. The output's suffix decides: .png or .pdf draws the "
-        "trajectories, .gif or .mp4 films the first episode, .parquet records the states.",
+        description="Run a policy written by `dibs policy`, or a model's policy of one index. The output's suffix "
+        "decides: .png or .pdf draws the trajectories, .gif or .mp4 films the first episode, .parquet records the "
+        "states.",
     )
-    rollout.add_argument("policy", metavar="POLICY", help="file written by `dibs policy`")
+    rollout.add_argument("policy", metavar="POLICY|MODEL", help="file of a policy, or of a model together with --index")
+    rollout.add_argument("--index", type=int, help="index of the task, if the file is a model")
+    add_model(rollout)
     rollout.add_argument("--episodes", type=int, default=10, help="episodes to run (default: 10)")
     rollout.add_argument("--seed", type=int, default=0, help="seed of the first episode (default: 0)")
     rollout.add_argument(
@@ -39,50 +40,43 @@ def register(subparsers: Any) -> None:
 
 
 def run_policy(args: argparse.Namespace) -> None:
-    """Unroll, save, and print the path taken."""
-    from dibs.evaluation.policy import policy_at, save_policy
-    from dibs.families import get_benchmark
-    from dibs.methods import get_method
-    from dibs.pipeline import Unit, read_model
-    from dibs.provenance import Origin
+    """Write the policy of one index."""
+    from dibs.policy import IndexPolicy
 
-    benchmark = get_benchmark(args.benchmark)
-    method = get_method(get_method(args.method).model_method)
-    split = chosen_split(args, benchmark.family)
-    unit = Unit.of(method, benchmark)
-    file, checked = model_file(args, method, benchmark, split)
-    model, found = read_model(file, method, unit, split, args.seed, checked)
-    policy = policy_at(model, str(file), benchmark.family, benchmark.specification, args.index)
-    identity = {
-        "method": args.method,
-        "family": benchmark.family.name,
-        "benchmark": benchmark.id,
-        "split": split.name,
-        "seed": args.seed,
-        "index": args.index,
-    }
-    origin = Origin("policy", identity, policy.tasks.digest, "", {}, (found["id"],))
-    origin.check(args.expect)
-    output = args.output or Path(f"{benchmark.id}-{args.index}.safetensors")
-    save_policy(output, policy, origin)
-    print(f"{args.method} {benchmark.id} index {args.index}: {' '.join(policy.path)} → {output}")
+    found = chosen_model(args)
+    policy = IndexPolicy(found.method, found.model, found.benchmark, found.split, found.seed, args.index, found.id)
+    policy.origin.check(args.expect)
+    output = args.output or Path(f"{found.benchmark.id}-{args.index}.safetensors")
+    policy.save(output)
+    path = "".join(f": {' '.join(path)}" for path in policy.paths)
+    print(f"{found.method.name} {found.benchmark.id} index {args.index}{path} → {output}")
 
 
 def run_rollout(args: argparse.Namespace) -> None:
     """Run episodes, let the semantics decide, and draw, film or record them."""
-    from dibs.drawing.regions import Trajectory
     from dibs.drawing.rollouts import SUFFIXES, write_rollouts
     from dibs.drawing.style import check_output
-    from dibs.evaluation.policy import load_policy
+    from dibs.errors import DibsError
+    from dibs.files import read_metadata
+    from dibs.pipeline import open_model
+    from dibs.policy import IndexPolicy, load_policy
 
     if args.output:
         check_output(args.output, SUFFIXES)
-    policy = load_policy(args.policy)
+    if read_metadata(args.policy).get("kind") != "model":
+        policy = load_policy(args.policy)
+        if args.index not in (None, policy.index):
+            raise DibsError(f"{args.policy}: is a policy of index {policy.index}; leave out --index {args.index}")
+    elif args.index is None:
+        raise DibsError(f"{args.policy}: is a model; name an index of a task with --index")
+    else:
+        found = open_model(Path(args.policy), args.family, args.aim)
+        policy = IndexPolicy(found.method, found.model, found.benchmark, found.split, found.seed, args.index, found.id)
     runs = policy.episodes(args.episodes, args.seed)
-    for n, (states, won) in enumerate(runs):
-        print(f"episode {n}: {len(states) - 1} steps, {'satisfied' if won else 'not satisfied'}")
-    print(f"{sum(won for _, won in runs)} of {len(runs)} episodes satisfy index {policy.index}")
+    for n, run in enumerate(runs):
+        print(f"episode {n}: {len(run.states) - 1} steps, {'satisfied' if run.success else 'not satisfied'}")
+    won = sum(bool(run.success) for run in runs)
+    print(f"{won} of {len(runs)} episodes satisfy index {policy.index} ({policy.role})")
     if args.output:
-        shown = [Trajectory(policy.index, policy.role, states) for states, _ in runs]
-        write_rollouts(args.output, policy.tasks, shown)
+        write_rollouts(args.output, policy.tasks, runs)
         print(args.output)

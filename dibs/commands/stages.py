@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_run, chosen_split, layout, model_file, reporter, teacher_chain
+from dibs.commands.arguments import add_run, chosen_model, chosen_split, layout, reporter, teacher_chain
 
 
 def register(subparsers: Any) -> None:
@@ -72,11 +72,10 @@ def register(subparsers: Any) -> None:
         "evaluate",
         help="measure a method's policies at every index of a benchmark",
         description="Roll out the policies of indices 0 … L (and L+1 … 2L), let the SPECTRL semantics decide which "
-        "rollouts satisfy the specification, and write one row per index.",
+        "rollouts satisfy the specification, and write one row per index. Name a benchmark and a split, or the file of "
+        "a model, which says both.",
     )
-    add_run(parser, "BENCHMARK")
-    parser.add_argument("--method", default="dibs", help="method to measure (default: dibs)")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="the method's model (default: in --results)")
+    add_run(parser, "BENCHMARK|MODEL")
     parser.set_defaults(run=run_evaluate)
 
     parser = subparsers.add_parser("methods", help="list the registered methods")
@@ -197,22 +196,18 @@ def run_fit(args: argparse.Namespace) -> None:
 def run_evaluate(args: argparse.Namespace) -> None:
     """Evaluate, save, and print the three ratios."""
     from dibs.evaluation.evaluate import EvaluationSettings
-    from dibs.families import get_benchmark
-    from dibs.methods import get_method
     from dibs.pipeline import make_evaluation
     from dibs.settings import parse_settings
 
-    method = get_method(args.method)
-    benchmark = get_benchmark(args.benchmark)
-    split = chosen_split(args, benchmark.family)
     settings = parse_settings(EvaluationSettings, args.settings, "--settings")
-    files = layout(args)
-    model, checked = model_file(args, method, benchmark, split)
-    output = args.output or files.evaluation(method.name, benchmark.id, split.name, args.seed)
-    s = make_evaluation(method, benchmark, split, args.seed, settings, model, output, files=checked, expect=args.expect)
+    found = chosen_model(args)
+    where = (found.method.name, found.benchmark.id, found.split.name, found.seed)
+    output = args.output or (found.layout or layout(args)).evaluation(*where)
+    s = make_evaluation(found, settings, output, expect=args.expect)
     print(
-        f"{method.name} {benchmark.id} {split.name} seed {args.seed}: training {s['training_ratio']:.3f}  "
-        f"zero-shot {s['zero_shot_ratio']:.3f} ({s['zero_shot_count']:.0f})  beyond {s['beyond_ratio']:.3f}  → {output}"
+        f"{found.method.name} {found.benchmark.id} {found.split.name} seed {found.seed}: "
+        f"training {s['training_ratio']:.3f}  zero-shot {s['zero_shot_ratio']:.3f} ({s['zero_shot_count']:.0f})  "
+        f"beyond {s['beyond_ratio']:.3f}  → {output}"
     )
 
 

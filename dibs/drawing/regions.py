@@ -22,7 +22,11 @@ MEANING: dict[Role, str] = {
     "avoid": "region to avoid",
     "stay": "region to stay in",
 }
-ROLES = {"train": ("#1450C8", "seen in training"), "unseen": ("#D0202A", "unseen")}
+ROLES = {
+    "train": ("#1450C8", "seen in training"),
+    "unseen": ("#D0202A", "unseen"),
+    "beyond": ("#8A4FC8", "beyond the last index"),
+}
 """Color and meaning of rollouts at training indices and at others."""
 ROUTE = "route"
 """Role of a path that shows one way to satisfy the specification."""
@@ -35,8 +39,9 @@ class Trajectory:
     """One rollout to draw."""
 
     index: int
-    role: str  # train, unseen or route
+    role: str  # train, unseen, beyond or route
     states: Array  # (time, dim)
+    success: bool | None = None  # whether it satisfies the specification; None: not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +99,10 @@ def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1)) -> list[DrawnRegion
 
 
 def draw_trajectories(ax: Axes, trajectories: Sequence[Trajectory], axes: Sequence[int] = (0, 1)) -> None:
-    """Draw rollouts, blue at training and red at unseen indices, each with a dot at its end; routes are dashed."""
+    """Draw rollouts in the color of their role, each with a dot at its end; failed ones are dotted and end in a cross.
+
+    Routes are dashed.
+    """
     alpha = float(np.clip(12.0 / max(len(trajectories), 1), 0.3, 0.9))
     for trajectory in trajectories:
         columns = [trajectory.states[:, axis] for axis in axes]
@@ -104,8 +112,10 @@ def draw_trajectories(ax: Axes, trajectories: Sequence[Trajectory], axes: Sequen
             ax.add_patch(FancyArrowPatch(tail, tip, color=INK, lw=0.0, zorder=5, **HEAD))
             continue
         color = ROLES[trajectory.role][0]
-        ax.plot(*columns, color=color, lw=0.8, alpha=alpha, zorder=6)
-        ax.plot(*[c[-1:] for c in columns], "o", color=color, ms=2.0, mew=0.0, zorder=6)
+        failed = trajectory.success is False
+        ax.plot(*columns, color=color, lw=0.8, ls=":" if failed else "-", alpha=alpha, zorder=6)
+        marker, size, edge = ("x", 5.0, 1.2) if failed else ("o", 2.0, 0.0)
+        ax.plot(*[c[-1:] for c in columns], marker, color=color, ms=size, mew=edge, zorder=6)
 
 
 def looks(role: Role, count: int) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 
 from dibs.drawing.regions import ROLES, Trajectory
@@ -20,6 +22,8 @@ from dibs.gym.render import Frame, Scene, paint, task_shapes
 from dibs.spectrl import Monitor
 
 SUFFIXES = (".png", ".pdf", ".gif", ".mp4", ".parquet")
+FRAME = 120  # milliseconds
+HOLD = 8  # frames for which a film shows the outcome
 
 
 def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Trajectory]) -> None:
@@ -29,8 +33,9 @@ def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Traj
         raise DibsError(f"{output}: there is no rollout to write")
     if suffix == ".gif":
         images = [Image.fromarray(frame) for frame in film(tasks, trajectories[0])]
+        times = [FRAME] * (len(images) - 1) + [FRAME * HOLD]
         with atomic(output) as temporary:
-            images[0].save(temporary, format="GIF", save_all=True, append_images=images[1:], duration=120, loop=0)
+            images[0].save(temporary, format="GIF", save_all=True, append_images=images[1:], duration=times, loop=0)
     elif suffix == ".mp4":
         import imageio_ffmpeg
 
@@ -42,26 +47,43 @@ def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Traj
                 str(temporary), (width, height), fps=8, macro_block_size=2, output_params=options
             )
             writer.send(None)
-            for frame in frames:
+            for frame in [*frames, *[frames[-1]] * (HOLD - 1)]:
                 writer.send(frame)
             writer.close()
     elif suffix == ".parquet":
         record(output, tasks, trajectories)
     else:
-        save(figure_task(tasks.at([t.index for t in trajectories]), trajectories), output)
+        save(drawing(tasks, trajectories), output)
+
+
+def drawing(tasks: Tasks, trajectories: Sequence[Trajectory]) -> Figure:
+    """Return a figure of rollouts; if it is known which ones succeed, its title counts them."""
+    figure = figure_task(tasks.at([t.index for t in trajectories]), trajectories)
+    if all(t.success is not None for t in trajectories):
+        first, won = trajectories[0], sum(bool(t.success) for t in trajectories)
+        told = f"{won} of {len(trajectories)} satisfy the specification"
+        figure.suptitle(f"{tasks.name}, index {first.index} ({first.role}): {told}", fontsize=8.5)
+    return figure
 
 
 def film(tasks: Tasks, trajectory: Trajectory) -> list[Frame]:
-    """Return one frame per recorded state, with the monitor's verdict on the rollout up to there."""
+    """Return one frame per recorded state, with the monitor's verdict on the rollout up to there.
+
+    The trail has the color of the rollout's role. The last frame of a rollout that failed says so.
+    """
     index, states = trajectory.index, trajectory.states
     task = tasks.at([index])
     shapes = task_shapes(task.edges, task.regions_at(index), task.start_center[0], task.start_half[0])
-    scene = Scene.of(task.environment, f"{task.name}  i = {index}", shapes)
+    title = f"{task.name}  i = {index} ({trajectory.role})"
+    accent = None if trajectory.role == "train" else to_rgb(ROLES[trajectory.role][0])
+    scene = Scene.of(task.environment, title, shapes, accent and tuple(round(255 * c) for c in accent))
     monitor = Monitor(task.spec, task.regions_at(index))
     known, frames = monitor.start(states[0]), []
     for time, state in enumerate(states):
         known = monitor.advance(known, state) if time else known
         outcome = "success" if monitor.satisfied(known) else "unsafe" if monitor.violated(known) else "running"
+        if trajectory.success is False and outcome == "running" and time == len(states) - 1:
+            outcome = "failed"
         progress = f"stage {monitor.stage(known)}   step {time} / {monitor.stages * task.horizon}"
         frames.append(paint(scene, states[: time + 1], outcome, progress))
     return frames

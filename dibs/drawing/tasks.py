@@ -161,6 +161,8 @@ def add_legend(
     if ROUTE in drawn:
         entries.append(("a way to satisfy it", Line2D([], [], color=INK, lw=0.8, ls=DASHES)))
     entries += [(meaning, Line2D([], [], color=c, lw=1.2)) for role, (c, meaning) in ROLES.items() if role in drawn]
+    if any(trajectory.success is False for trajectory in trajectories):
+        entries.append(("not satisfied", Line2D([], [], color=INK, lw=1.2, ls=":", marker="x", ms=5.0)))
     labels, handles = zip(*entries, strict=True)
     figure.legend(
         handles,

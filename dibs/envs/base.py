@@ -62,6 +62,16 @@ class Environment(ABC):
         """Return what a policy sees of states (..., n); the states themselves by default."""
         return states
 
+    def recover(self, observations: Array) -> Array:
+        """Return the states (..., n) that observations show, NaN for variables that they do not tell.
+
+        Composed policies switch edges where a state enters a target: `policy.predict` needs the variables that targets
+        constrain. By default observations are the states, or tell nothing if `observe` is overridden.
+        """
+        if type(self).observe is Environment.observe:
+            return observations
+        return np.full((*observations.shape[:-1], len(self.state_names)), np.nan, dtype=np.float32)
+
     def project(self, states: Array) -> Array:
         """Return the nearest states that exist: within the bounds by default."""
         low, high = (np.asarray(bound, dtype=states.dtype) for bound in self.bounds)

@@ -33,7 +33,7 @@ INK, PAPER, GRID, QUIET = (36, 41, 47), (255, 255, 255), (233, 236, 240), (120, 
 GREEN, RED, BLUE, PALE = (38, 152, 76), (207, 54, 48), (17, 88, 199), (176, 208, 250)
 COLORS: dict[Role, tuple[int, int, int]] = {"avoid": RED, "stay": BLUE, "start": QUIET, "reach": GREEN}
 """Colors of shapes by role, in the order of drawing."""
-OUTCOMES = {"success": GREEN, "unsafe": RED}
+OUTCOMES = {"success": GREEN, "unsafe": RED, "failed": RED}
 """Colors of the outcome in the banner; any other text is gray."""
 FINE = 2  # pictures are drawn this much larger, then reduced, which smooths the edges
 BANNER = 32  # height in pixels
@@ -77,13 +77,18 @@ class Scene:
     environment: Environment
     title: str
     shapes: tuple[Shape, ...]
+    accent: tuple[int, ...] | None = None
+    """Color of the trail and of a mark in the banner; None: blue, and no mark."""
 
     @classmethod
-    def of(cls, environment: Environment, title: str, shapes: Iterable[Shape]) -> Scene:
+    def of(
+        cls, environment: Environment, title: str, shapes: Iterable[Shape], accent: tuple[int, ...] | None = None
+    ) -> Scene:
         """Build a scene. The view fits the shapes to start from and to reach; others may stick out of it."""
         if len(environment.state_names) < 2:
             raise DibsError(f"{environment.name}: a picture needs two state variables, found one")
-        return cls(environment, title, tuple(sorted(shapes, key=lambda shape: list(COLORS).index(shape.role))))
+        ordered = sorted(shapes, key=lambda shape: list(COLORS).index(shape.role))
+        return cls(environment, title, tuple(ordered), accent)
 
     @cached_property
     def panels(self) -> tuple[Panel, ...]:
@@ -137,7 +142,7 @@ def paint(scene: Scene, trail: Array, outcome: str = "running", progress: str = 
     left = 0
     for panel in scene.panels:
         picture = panel.picture.copy()
-        _draw_trail(ImageDraw.Draw(picture, "RGBA"), panel, scene.environment, trail)
+        _draw_trail(ImageDraw.Draw(picture, "RGBA"), panel, scene.environment, trail, scene.accent or BLUE)
         frame.paste(picture, (left, BANNER * FINE))
         left += picture.width
     _draw_banner(ImageDraw.Draw(frame), frame.size, scene, outcome, progress)
@@ -257,6 +262,8 @@ def _draw_banner(draw: ImageDraw.ImageDraw, size: tuple[int, int], scene: Scene,
     height, pad = BANNER * FINE, 10 * FINE
     draw.rectangle((0, 0, size[0], height - FINE), fill=(246, 248, 250))
     draw.line((0, height - FINE, size[0], height - FINE), fill=(208, 215, 222), width=FINE)
+    if scene.accent is not None:
+        draw.rectangle((0, 0, pad // 2, height - FINE), fill=scene.accent)
     draw.text((pad, height / 2), scene.title, fill=INK, font=_font(14), anchor="lm")
     right = size[0] - 84 * FINE
     draw.text((right, height / 2), progress, fill=QUIET, font=_font(13), anchor="rm")
@@ -269,12 +276,15 @@ def _draw_banner(draw: ImageDraw.ImageDraw, size: tuple[int, int], scene: Scene,
         draw.line((x, height, x, size[1]), fill=(208, 215, 222), width=2 * FINE)
 
 
-def _draw_trail(draw: ImageDraw.ImageDraw, panel: Panel, environment: Environment, trail: Array) -> None:
+def _draw_trail(
+    draw: ImageDraw.ImageDraw, panel: Panel, environment: Environment, trail: Array, late: tuple[int, ...]
+) -> None:
     """Draw the way so far, later parts darker, and the agent at its end."""
+    early = PALE if late == BLUE else tuple(255 - (255 - c) // 3 for c in late)
     pixels = [panel.at(state) for state in trail[:, panel.plane]]
     for k, (a, b) in enumerate(pairwise(pixels)):
         t = (k + 1) / (len(pixels) - 1)
-        color = tuple(round((1 - t) * p + t * q) for p, q in zip(PALE, BLUE, strict=True))
+        color = tuple(round((1 - t) * p + t * q) for p, q in zip(early, late, strict=True))
         draw.line((*a, *b), fill=color, width=3 * FINE)
         _disc(draw, b, 2.5, color)
     names, last = environment.state_names, trail[-1]

@@ -359,6 +359,18 @@ class GymnasiumEnvironment(Environment):
     def observe(self, states: Array) -> Array:
         return states[..., self._observed]
 
+    def recover(self, observations: Array) -> Array:
+        """Return the states with the variables that are observed, and quantities that are entries of these."""
+        states = np.full((*observations.shape[:-1], len(self.state_names)), np.nan, dtype=np.float32)
+        states[..., self._observed] = observations
+        count, first = len(self._variables), len(self.state_names) - self._seen  # of variables; of the observation
+        for k, (source, at, scale) in enumerate(self._readers):
+            if source is None or source is _OBSERVATION:
+                missing = np.isnan(states[..., count + k])
+                told = scale * states[..., at if source is None else first + at]
+                states[..., count + k] = np.where(missing, told, states[..., count + k])
+        return states
+
     def project(self, states: Array) -> Array:
         """Return the states with derived variables computed from the simulator variables.
 

@@ -116,6 +116,84 @@ def test_a_policy_is_named_after_its_benchmark_by_default(pipeline, common, dibs
     assert (tmp_path / "tiny-1.safetensors").is_file()
 
 
+# --- a model's file instead of a benchmark and a split --------------------------------------------------
+
+
+def test_a_model_file_says_what_it_is_of(pipeline, dibs, tmp_path):
+    model = str(pipeline.layout.model("dibs", "tiny", "gap2", 0))
+    family = ["--family", str(pipeline.file)]
+    told = dibs("evaluate", model, *family, "--output", str(tmp_path / "e.parquet"), "--settings", '{"rollouts": 200}')
+    assert told.startswith("dibs tiny gap2 seed 0: training 1.000  zero-shot 1.000")
+    assert (tmp_path / "e.parquet").read_bytes() == pipeline.layout.evaluation("dibs", "tiny", "gap2", 0).read_bytes()
+    dibs("policy", model, *family, "--index", "3", "--output", str(tmp_path / "p.safetensors"))
+    shown = dibs("rollout", str(tmp_path / "p.safetensors"), "--episodes", "3")
+    assert dibs("rollout", model, *family, "--index", "3", "--episodes", "3") == shown
+    assert "3 of 3 episodes satisfy index 3 (unseen)" in shown
+
+
+def test_a_model_in_results_finds_its_family_there(pipeline, dibs, tmp_path):
+    import shutil
+
+    shutil.copytree(pipeline.root, tmp_path / "results")
+    model = tmp_path / "results" / "models" / "dibs" / "tiny" / "gap2" / "seed0.safetensors"
+    said = dibs("evaluate", str(model), status=1)
+    assert "is of the family 'tiny', which is not registered; name its file with --family" in said
+    (tmp_path / "results" / "families").mkdir()
+    shutil.copy(pipeline.file, tmp_path / "results" / "families" / "tiny.yaml")
+    (tmp_path / "results" / "evaluations" / "dibs" / "tiny" / "gap2" / "seed0.parquet").unlink()
+    told = dibs("evaluate", str(model), "--settings", '{"rollouts": 20}')
+    assert told.rstrip().endswith("results/evaluations/dibs/tiny/gap2/seed0.parquet")
+    # What it was made from is checked there.
+    dataset = tmp_path / "results" / "datasets" / "tiny" / "gap2" / "seed0" / "4.parquet"
+    dibs("dataset", str(pipeline.file), "--gap", "2", "--index", "4", "--results", str(tmp_path / "results"))
+    assert f"was not made from {dataset} as it is now" in dibs("evaluate", str(model), status=1)
+
+
+def test_a_model_of_a_named_split(pipeline, dibs, tmp_path):
+    """Its training indices are in the metrics next to it."""
+    named = [str(pipeline.file), "--split", "two", "--train", "0,4", "--results", str(tmp_path)]
+    few = '{"steps": 2000, "restarts": 1, "trial": 1, "check_rollouts": 2}'
+    dibs("fit", *named, "--method", "ars", "--settings", few)
+    model = tmp_path / "models" / "ars" / "tiny" / "two" / "seed0.safetensors"
+    told = dibs("evaluate", str(model), "--family", str(pipeline.file), "--settings", '{"rollouts": 5}')
+    assert told.startswith("ars tiny two seed 0: ")
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["evaluate", "{model}", "--gap", "2"], "a model's file names its split"),
+        (["evaluate", "car2d-reach-k1", "--gap", "5", "--family", "x.yaml"], "--family and --benchmark describe"),
+        (["evaluate", "car2d-reach-k1"], "one of the arguments --split --gap is required"),
+    ],
+)
+def test_wrong_usage_of_model_files(pipeline, capsys, argv, message):
+    model = str(pipeline.layout.model("dibs", "tiny", "gap2", 0))
+    with pytest.raises(SystemExit):
+        cli.main([part.format(model=model) for part in argv])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (["rollout", "{model}", "--family", "{family}"], "is a model; name an index of a task with --index"),
+        (["rollout", "{teacher}"], "expected kind 'policy', found 'teacher'"),
+        (
+            ["evaluate", "{model}", "--family", "{family}", "--method", "bc"],
+            "is a model of dibs, which bc is not measured",
+        ),
+        (["evaluate", "{model}", "--family", "{family}", "--benchmark", "x"], "unknown benchmark of tiny 'x'"),
+        (["evaluate", "{teacher}"], "expected kind 'model', found 'teacher'"),
+        (["rollout", "missing.safetensors", "--output", "x.avi"], "x.avi: expected a name that ends in .png"),
+    ],
+)
+def test_mistakes_with_model_files_are_reported(pipeline, dibs, argv, message):
+    files = {"model": pipeline.layout.model("dibs", "tiny", "gap2", 0), "family": pipeline.file}
+    files |= {"teacher": pipeline.layout.teacher("tiny", "gap2", 2, 0)}
+    assert message in dibs(*[part.format(**files) for part in argv], status=1)
+
+
 # --- what is refused -------------------------------------------------------------------------------------
 
 

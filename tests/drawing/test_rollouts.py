@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from dibs.drawing import style
-from dibs.drawing.regions import Trajectory
-from dibs.drawing.rollouts import film, read_trajectories, record, write_rollouts
+from dibs.drawing.regions import ROLES, Trajectory
+from dibs.drawing.rollouts import drawing, film, read_trajectories, record, write_rollouts
 from dibs.errors import DibsError
 from dibs.families import Tasks, get_benchmark
 from dibs.files import read_table
@@ -91,6 +94,48 @@ def test_a_film_of_a_violation_turns_red_and_stays_so():
     assert [pill(frame) for frame in film(tasks, Trajectory(10, "train", states))] == [[QUIET]] * 2 + [[RED]] * 3
 
 
+def test_a_rollout_that_failed_says_so_at_its_end():
+    tasks = tasks_of("car2d-reach-k2", [7])
+    run = visits(tasks, 7, "unseen")
+    short = Trajectory(7, "unseen", run.states[:5], False)
+    assert [pill(frame) for frame in film(tasks, short)] == [[QUIET]] * 4 + [[RED]]
+
+
+def test_roles_have_colors_in_films():
+    """The trail and the mark in the banner are red at unseen indices; at training indices nothing changes."""
+    tasks = tasks_of("car2d-reach-k2", [7])
+    frames = {role: film(tasks, visits(tasks, 7, role))[-1] for role in ROLES}
+    for role, (color, _) in ROLES.items():
+        mark = frames[role][4, 1]
+        assert np.array_equal(mark, np.round(255 * np.array(to_rgb(color)))) == (role != "train")
+
+
+def test_drawings_name_role_and_success_and_mark_failures():
+    tasks = tasks_of("car2d-reach-k2", [7])
+    run = visits(tasks, 7, "unseen")
+    figure = drawing(tasks, [replace(run, success=True), replace(run, states=run.states[:5], success=False)])
+    assert figure.get_suptitle() == "car2d-reach, index 7 (unseen): 1 of 2 satisfy the specification"
+    styles = [line.get_linestyle() for line in figure.axes[0].get_lines() if line.get_color() == ROLES["unseen"][0]]
+    assert styles.count(":") == 1 and "-" in styles
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][-2:] == ["unseen", "not satisfied"]
+
+
+def test_an_mp4_shows_the_outcome_for_a_second(tmp_path):
+    import imageio_ffmpeg
+
+    tasks = tasks_of("car2d-reach-k2", [7])
+    run = visits(tasks, 7, "unseen")
+    write_rollouts(tmp_path / "f.mp4", tasks, [run])
+    frames = imageio_ffmpeg.read_frames(str(tmp_path / "f.mp4"))
+    width, height = next(frames)["size"]
+    shown = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+    assert len(shown) == len(run.states) + 7
+    wanted = film(tasks, run)
+    for frame, expected in ((shown[0], wanted[0]), (shown[-1], wanted[-1])):
+        assert np.abs(frame.astype(int) - expected[:height, :width]).mean() < 4  # compressed
+
+
 # --- tables ----------------------------------------------------------------------------------------------
 
 
@@ -128,7 +173,7 @@ def test_the_order_of_rows_does_not_matter(tmp_path):
     "change, message",
     [
         (lambda frame: frame.drop(columns=["role", "y"]), r"no column role, y; found index, rollout, time, x"),
-        (lambda frame: frame.assign(role="test"), r"column role: expected train or unseen, found 'test'"),
+        (lambda frame: frame.assign(role="test"), r"column role: expected train or unseen or beyond, found 'test'"),
         (lambda frame: frame.assign(index=7), r"no trajectory at index 0, 5; it has 7"),
     ],
 )

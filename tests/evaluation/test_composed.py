@@ -13,11 +13,11 @@ import pytest
 import dibs.gym.environments
 from dibs.envs import Array
 from dibs.evaluation.evaluate import count_satisfied
-from dibs.evaluation.policy import IndexPolicy, policy_at
-from dibs.families import Family, get_benchmark, get_family, load_family
+from dibs.families import Benchmark, Family, get_benchmark, get_family, load_family
 from dibs.methods import Training, get_method, load_model
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling, edge_scaling
+from dibs.policy import IndexPolicy
 from dibs.settings import parse_settings
 from dibs.simulation import SpecTask, evaluation_draws
 from dibs.simulation.composed import Recorded, network_paths, record
@@ -65,19 +65,18 @@ def one_episode(policy: IndexPolicy, start, noise, monkeypatch) -> tuple[np.ndar
     pending: deque[np.ndarray] = deque()
     monkeypatch.setattr(dibs.gym.environments, "sample_noise", lambda rng, shape: pending.popleft().reshape(shape))
     env = policy.make_env()
-    state, info = env.reset(options={"state": start})
-    policy.reset()
-    states, stage, steps, over = [state], 0, 0, False
+    seen, info = env.reset(options={"state": start})
+    states, memory, stage, steps, over = [env.state], None, 0, 0, False
     while not over:
-        action = policy(state)
-        if policy.stage != stage:
-            stage, steps = policy.stage, 0
+        action, memory = policy.predict(seen, memory)
+        if memory.stage[0] != stage:
+            stage, steps = memory.stage[0], 0
         if steps == noise.shape[1]:
             break  # the edge's horizon is over
         pending.append(noise[stage, steps])
-        state, _, terminated, truncated, info = env.step(action)
+        seen, _, terminated, truncated, info = env.step(action)
         steps += 1
-        states.append(state)
+        states.append(env.state)
         over = terminated or truncated
     return np.stack(states), bool(info["satisfied"])
 
@@ -108,8 +107,9 @@ def test_against_single_episodes_in_the_gymnasium_environment(name, index, monke
     records = {edge: EdgeRecord((0,), (float(edge in path),), (0.0,)) for edge in names}  # the guard takes this path
     still = identity(1, actors.shape)
     template = Template((0,), tuple(names), NETWORK, scaling, still, actors, np.zeros(len(names), np.intp), records)
-    policy = IndexPolicy(family, text, index, template.to_model({}, {}), "")
-    assert policy.path == path
+    split = family.split("all", range(family.last_index + 1))
+    policy = IndexPolicy(get_method("dibs"), template.to_model({}, {}), benchmark, split, 0, index)
+    assert policy.paths == (path,)
     verdicts = []
     for r in range(count):
         alone, verdict = one_episode(policy, draws.starts[0, r], noise[:, :, r], monkeypatch)
@@ -128,7 +128,8 @@ def test_a_fitted_template_against_single_episodes(pipeline, tiny, monkeypatch):
     model, _ = load_model(file)
     template = evolution_of(model, str(file))
     for index in (1, 6):
-        policy = policy_at(model, str(file), tiny, tiny.specification, index)
+        aim = Benchmark("tiny", tiny, "tiny", "tiny")
+        policy = IndexPolicy(get_method("dibs"), model, aim, tiny.split("gap2"), 0, index)
         task = SpecTask(tiny.tasks([index]))
         draws = evaluation_draws(task, 20, 0)
         states, lengths = record(compose(template, task.grounded), task, draws)
