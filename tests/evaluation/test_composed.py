@@ -289,6 +289,7 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
     from dibs.teachers.train import TeacherSettings
 
     family = load_family(tiny_description())  # checking the description looks at every index; that is before
+    split = family.split("gap2")
     asked: set[int] = set()
     plain = Moving.at
 
@@ -297,7 +298,7 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
         return plain(self, indices, names)
 
     monkeypatch.setattr(Moving, "at", watched)
-    files, split = pipeline.layout, family.split("gap2")
+    files = pipeline.layout
     teachers = [files.teacher("tiny", "gap2", i, 0) for i in split.indices]
     datasets = [files.dataset("tiny", "gap2", i, 0) for i in split.indices]
     short = parse_settings(TeacherSettings, {"rollouts": 20, "probes": 20, "options": {"iterations": 2, "restarts": 1}})
