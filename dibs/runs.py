@@ -56,8 +56,6 @@ class Chain:
         self.teacher_settings = resolve(teachers or TeacherSettings(), family.teacher, family.teacher_options)
         self.dataset_settings = datasets or DatasetSettings()
         self.layout = None if results is None else Layout(results)
-        if self.layout is not None and not self.layout.family(family.name).is_file():
-            family.save(self.layout.family(family.name))
         self._tell, self._progress = tell or (lambda what, state: None), progress
         self._teachers: dict[int, Teacher] = {}
         self._replays: dict[int, list[np.ndarray]] = {}
@@ -194,11 +192,13 @@ class Chain:
 
     def _kept(self, file: Path, origin: Origin, what: str) -> bool:
         """Whether a file is up to date; tells what will happen to it."""
-        if not file.is_file():
-            self._tell(what, "making")
-            return False
-        current = read_metadata(file).get("id") == origin.id
-        self._tell(what, "kept" if current else "outdated, making")
+        exists = file.is_file()
+        current = exists and read_metadata(file).get("id") == origin.id
+        self._tell(what, "kept" if current else "outdated, making" if exists else "making")
+        if not current and self.layout is not None:  # models that are made here can be opened without the family's file
+            description = self.layout.family(self.family.name)
+            if not description.is_file() or description.read_text() != self.family.to_yaml():
+                self.family.save(description)
         return current
 
     def _save(self, made: Any, file: Path | None) -> None:
