@@ -202,7 +202,9 @@ def run_draw(args: argparse.Namespace) -> None:
     check_output(args.output)
     benchmark = get_benchmark(args.name)
     show_warnings(benchmark.family)
-    tasks = benchmark.family.tasks(sorted(set(args.index)), benchmark.specification)
+    indices = sorted(set(args.index))
+    tasks = benchmark.family.tasks(indices, benchmark.specification)
+    between = benchmark.family.tasks(range(indices[0], indices[-1] + 1), benchmark.specification)
     shown = read_trajectories(args.trajectories, tasks) if args.trajectories else []
-    save(figure_task(tasks, shown), args.output)
+    save(figure_task(tasks, shown, between), args.output)
     print(args.output)

@@ -55,12 +55,13 @@ class DrawnRegion:
     radius: Array  # (indices,): above 0 for balls
     point: Array  # (indices, axes): of a half-space's plane
     normal: Array  # (indices, axes): zero but for half-spaces
+    path: Array  # (points, axes): the center at all indices from the first to the last one; NaN where free
+    stops: Array  # (indices,): positions of the drawn indices on the path
 
     @property
     def center(self) -> Array:
         """Middle (indices, axes); NaN where free."""
-        free = np.isinf(self.low)
-        return (np.where(free, np.nan, self.low) + np.where(free, np.nan, self.high)) / 2
+        return self.path[self.stops]
 
     @property
     def half(self) -> Array:
@@ -72,30 +73,52 @@ class DrawnRegion:
         """Whether it differs between indices."""
         return any((part != part[0]).any() for part in (self.low, self.high, self.point, self.normal))
 
-    def looks(self) -> list[dict[str, Any]]:
-        """Return how to draw it at each index; a single look if it does not move."""
-        return looks(self.role, len(self.low) if self.moves else 1)
+    def looks(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the rows to draw, from back to front, and how each looks; a single one if it does not move.
+
+        Larger ones come first, so that a region that grows does not hide its earlier self.
+        """
+        rows = looks(self.role, len(self.low) if self.moves else 1)
+        size = np.where(np.isfinite(self.half), self.half, 0.0).max(axis=-1)[: len(rows)]
+        return [(int(row), rows[row]) for row in np.argsort(-np.round(size, 9), kind="stable")]
 
 
-def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1)) -> list[DrawnRegion]:
-    """Return the start and the regions that the specification names, in the order of drawing."""
+def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1), between: Tasks | None = None) -> list[DrawnRegion]:
+    """Return the start and the regions that the specification names, in the order of drawing.
+
+    `between` has the tasks of all indices from the first to the last one, for the true path of every region; without
+    it, paths lead straight from one index to the next.
+    """
     columns, roles = list(axes), region_roles(tasks.edges)
-    zero = np.zeros_like(tasks.start_center)
-    start = (tasks.start_center, tasks.start_half, zero[:, 0], zero)
-    found: list[tuple[str, Role, tuple[Array, ...]]] = [("start", "start", start)]
-    for name, region in tasks.regions.items():
+    every = tasks if between is None else between
+    stops = np.array([every.indices.index(i) for i in tasks.indices])
+    found = [_drawn("start", "start", every.start_center, every.start_half, stops, columns)]
+    for name, region in every.regions.items():
         if name in roles:
-            arrays = region.arrays()
-            parts = (arrays["center"], region.reach, arrays["radius"], arrays["normal"])
-            found.append((name, roles[name], parts))
-    regions = [
-        DrawnRegion(
-            n, role, (c - h)[:, columns], (c + h)[:, columns], radius, np.asarray(c)[:, columns], normal[:, columns]
-        )
-        for n, role, (c, h, radius, normal) in found
-        if not normal.any() or normal[:, columns].any()  # a plane that is not seen from here is left out
-    ]
-    return sorted(regions, key=lambda region: list(COLORS).index(region.role))
+            parts = region.arrays()
+            hidden = np.delete(parts["normal"], columns, axis=-1)
+            if not hidden.any():  # an oblique plane cannot be seen from here
+                how = (parts["center"], region.reach, stops, columns, parts["radius"], parts["normal"])
+                found.append(_drawn(name, roles[name], *how))
+    return sorted(found, key=lambda region: list(COLORS).index(region.role))
+
+
+def _drawn(
+    name: str,
+    role: Role,
+    center: Array,
+    half: Array,
+    stops: Array,
+    columns: list[int],
+    radius: Array | None = None,
+    normal: Array | None = None,
+) -> DrawnRegion:
+    center, half = np.asarray(center)[:, columns], np.asarray(half)[:, columns]
+    radius = np.zeros(len(center)) if radius is None else radius
+    normal = np.zeros_like(center) if normal is None else normal[:, columns]
+    at, wide = center[stops], half[stops]
+    path = np.where(np.isfinite(half), center, np.nan)
+    return DrawnRegion(name, role, at - wide, at + wide, radius[stops], at, normal[stops], path, stops)
 
 
 def draw_trajectories(ax: Axes, trajectories: Sequence[Trajectory], axes: Sequence[int] = (0, 1)) -> None:
@@ -125,6 +148,11 @@ def looks(role: Role, count: int) -> list[dict[str, Any]]:
         look = {"facecolor": shade(color, 0.12 + 0.5 * t), "edgecolor": shade(color, 0.55 + 0.45 * t), "linewidth": 0.8}
         found.append(look | {"hatch": "/////", "facecolor": shade(color, 0.1 + 0.25 * t)} if role == "avoid" else look)
     return found
+
+
+def axis_label(name: str) -> str:
+    """Return a state variable's name: a letter as mathematics, a word as it is."""
+    return f"${name}$" if len(name) == 1 else name
 
 
 def label(name: str) -> str:

@@ -11,7 +11,7 @@ defaults.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -88,10 +88,22 @@ class Environment(ABC):
         """
         return None
 
+    icon: ClassVar[Literal["disc", "car", "drone"]] = "disc"
+    """How pictures show the agent. A car heads where it last moved to, a drone as `attitude` says."""
+
     @property
     def drawn(self) -> tuple[int, int]:
         """The two state variables whose plane pictures show."""
         return (0, 1)
+
+    @property
+    def space(self) -> tuple[int, int, int] | None:
+        """Three state variables that pictures show in space, from above and from the side; None: a plane."""
+        return None
+
+    def attitude(self, state: Array) -> tuple[float, float]:
+        """Return yaw and pitch of a drone in a state (n,), in radians."""
+        return (0.0, 0.0)
 
     def skeleton(self, states: Array) -> Array | None:
         """Return the joints (..., points, 2) of a body to draw, in the first two state variables; None: a point."""

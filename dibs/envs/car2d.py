@@ -17,6 +17,7 @@ class Car2D(Environment):
     name: ClassVar[str] = "Car2D"
     state_names: ClassVar[tuple[str, ...]] = ("x", "y")
     action_names: ClassVar[tuple[str, ...]] = ("v", "theta")
+    icon = "car"
 
     speed: float = 1.0
     """Largest distance covered in a step."""

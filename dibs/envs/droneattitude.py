@@ -21,6 +21,8 @@ class DroneAttitude(Environment):
     name: ClassVar[str] = "DroneAttitude"
     state_names: ClassVar[tuple[str, ...]] = ("x", "y", "z", "psi", "theta")
     action_names: ClassVar[tuple[str, ...]] = ("vf", "vs", "vu", "w_psi", "w_theta")
+    icon = "drone"
+    space = (0, 1, 2)
 
     speed: float = 1.0
     """Largest distance covered along each body axis in a step."""
@@ -67,3 +69,6 @@ class DroneAttitude(Environment):
     def least_steps(self, offsets: Array) -> Array:
         moved = np.linalg.norm(offsets[..., :3], axis=-1) / (np.sqrt(3.0) * self.speed)  # full speed on all body axes
         return np.asarray(np.maximum(moved, np.abs(offsets[..., 3:]).max(axis=-1) / self.rate))
+
+    def attitude(self, state: Array) -> tuple[float, float]:
+        return float(state[3]), float(state[4])

@@ -17,6 +17,8 @@ class SimpleDrone(Environment):
     name: ClassVar[str] = "SimpleDrone"
     state_names: ClassVar[tuple[str, ...]] = ("x", "y", "z")
     action_names: ClassVar[tuple[str, ...]] = ("vx", "vy", "vz")
+    icon = "drone"
+    space = (0, 1, 2)
 
     speed: float = 1.0
     """Largest distance covered along each axis in a step."""

@@ -5,8 +5,7 @@
     frame = paint(scene, trail, "running", "step 3 / 20")  # uint8 (height, width, 3)
 
 `trail` holds the states (time, dim) so far. What does not move is drawn once per scene and reused for every frame.
-An environment with a `skeleton` is drawn as an arm, state variables x, y, z as a drone seen from above and from
-the side, a plane with a commanded heading as a car. Anything else is a disc.
+The environment says what is drawn: `drawn` or `space` (from above and from the side), `icon`, for an arm `skeleton`.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Scene:
     @cached_property
     def panels(self) -> tuple[Panel, ...]:
         """One panel for each plane, all at the same scale."""
-        names, lowest = self.environment.state_names, self.environment.bounds[0]
+        lowest = self.environment.bounds[0]
         framed = [shape for shape in self.shapes if shape.role in ("start", "reach")]
         skeleton = self.environment.skeleton(framed[0].center)
         floor = None
@@ -104,7 +103,9 @@ class Scene:
             corners = np.array([[-1.08 * reach, depth], [1.08 * reach, 1.12 * reach]])
             views, planes, circle = [base + corners], [(0, 1)], Circle(base, reach)
         else:
-            planes, circle = [(0, 1), (0, 2)] if names[2:3] == ("z",) else [self.environment.drawn], None
+            space = self.environment.space
+            planes = [self.environment.drawn] if space is None else [(space[0], space[1]), (space[0], space[2])]
+            circle = None
             views = [_view(framed, plane) for plane in planes]
         size = (400, 416) if len(planes) > 1 else (480, 448) if floor is None else (480, 304)
         scale = min(float((size / (high - low)).min()) for low, high in views)
@@ -287,16 +288,16 @@ def _draw_trail(
         color = tuple(round((1 - t) * p + t * q) for p, q in zip(early, late, strict=True))
         draw.line((*a, *b), fill=color, width=3 * FINE)
         _disc(draw, b, 2.5, color)
-    names, last = environment.state_names, trail[-1]
+    last = trail[-1]
     skeleton = environment.skeleton(last)
     if skeleton is not None:
         _draw_arm(draw, [panel.at(joint) for joint in skeleton])
-    elif names[2:3] == ("z",):
-        attitude = dict(zip(names, last, strict=True))
-        draw_it = _draw_drone_from_above if panel.plane == (0, 1) else _draw_drone_from_the_side
-        draw_it(draw, pixels[-1], attitude.get("psi", 0.0), attitude.get("theta", 0.0))
-    elif names == ("x", "y") and "theta" in environment.action_names:
-        ahead = last - trail[-2] if len(trail) > 1 else np.array([0.0, 1.0])
+    elif environment.icon == "drone":
+        above = environment.space is None or panel.plane == environment.space[:2]
+        draw_it = _draw_drone_from_above if above else _draw_drone_from_the_side
+        draw_it(draw, pixels[-1], *environment.attitude(last))
+    elif environment.icon == "car":
+        ahead = (last - trail[-2])[list(panel.plane)] if len(trail) > 1 else np.array([0.0, 1.0])
         _draw_car(draw, pixels[-1], float(np.arctan2(ahead[1], ahead[0])))
     else:
         _disc(draw, pixels[-1], 7, BLUE, PAPER)
