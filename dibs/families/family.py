@@ -86,6 +86,8 @@ class Family(Strict, Specified):
         edges = ", ".join(edge.name for edge in self.edges)
         return f"Family({self.name}: {self.environment.name}, indices 0 … {self.last_index}, edges {edges})"
 
+    __str__ = __repr__
+
     @model_validator(mode="before")
     @classmethod
     def _named_values(cls, data: Any) -> Any:
