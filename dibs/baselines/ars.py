@@ -133,3 +133,6 @@ def reads(settings: Settings, train: tuple[int, ...]) -> dict[str, tuple[int, ..
 
 
 METHOD = Method("ars", "ARS", Settings, train, flat_policy, ("teachers",), reads, memory_mb=2000, minutes=30, **LOOK)
+LOOK = {"color": "#7FB1D9", "marker": "o", "hatch": "..", "dashes": (1.5, 1.0), "hollow": True, "order": 30}
+PLAIN = replace(METHOD, name="ars-plain", label="ARS (plain)", defaults={"observe_stage": False}, **LOOK)
+"""As the paper seems to have run it: the policy sees the state only."""

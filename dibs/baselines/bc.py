@@ -7,7 +7,7 @@ loss on held-out rows stagnates; after a few times it ends.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,3 +119,6 @@ LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "s", "hatch": "---", "dash
 # Teachers are needed for the number of steps.
 NEEDS = ("teachers", "datasets")
 METHOD = Method("bc", "BC", Settings, train, flat_policy, NEEDS, version=2, memory_mb=2000, minutes=15, **LOOK)
+LOOK = {"color": "#8FD08F", "marker": "s", "hatch": "--", "dashes": (1.5, 1.0), "hollow": True, "order": 31}
+PLAIN = replace(METHOD, name="bc-plain", label="BC (plain)", defaults={"observe_stage": False}, **LOOK)
+"""As the paper seems to have run it: the policy sees the state only."""

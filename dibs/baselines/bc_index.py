@@ -70,6 +70,6 @@ def policy(model: Model, tasks: Tasks) -> Composed:
     return IndexedActors.from_model(model, weights).compose(tasks)
 
 
-LOOK: dict[str, Any] = {"color": "#56B4E9", "marker": "p", "hatch": "--.", "dashes": (6.0, 1.5), "order": 20}
+LOOK: dict[str, Any] = {"color": "#66CCEE", "marker": "p", "hatch": "--.", "dashes": (6.0, 1.5), "order": 20}
 NEEDS = ("teachers", "datasets")
 METHOD = Method("bc-index", "BC (index)", bc.Cloning, train, policy, NEEDS, per_family=True, minutes=30, **LOOK)

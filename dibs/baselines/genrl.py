@@ -8,7 +8,8 @@ Edges × directions × signs × tasks × rollouts advance in one array program.
 Where κ starts and in which coordinates it is searched matters most. `public` starts small and random, as the public
 code does. `softmin` and `mean` start at the identity, search in the coordinates in which DIBS fits, and differ in how
 returns are combined. `auto` tries all three on a part of the budget and continues with the one that solves most
-*training* tasks.
+*training* tasks. The method `genrl-public` is the public code as closely as we know it: also its network, for which it
+trains a base policy of its own, and its softmin of unscaled returns.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dibs.envs import Array
-from dibs.families import Tasks
+from dibs.families import NetworkModel, Tasks
 from dibs.methods import Method, Model, Training
 from dibs.policies.search import Progress, ascent
 from dibs.seeding import stream
 from dibs.settings import STRICT
 from dibs.simulation import Bools, EdgeTask, NetworkPolicy, Rows, draw, rollout
 from dibs.teachers.store import load_teacher
+from dibs.teachers.train import TeacherSettings, resolve, train_teacher
 from dibs.templates.guards import EdgeRecord
 from dibs.templates.polynomial import apply, identity, unit_scale
 from dibs.templates.template import RUNAWAY, Template, template_policy
@@ -63,10 +65,16 @@ class Settings:
     """Random start: standard deviation of κ's entries, times the square root of their layer's inputs."""
     rescale: bool = False
     """Search in coordinates in which a unit moves the last policy, not κ, by about a unit."""
-    aggregation: Literal["softmin", "mean"] = "softmin"
-    """How the returns of the training tasks are combined."""
+    aggregation: Literal["softmin", "mean", "log-sum"] = "softmin"
+    """How the returns of the training tasks are combined: a mean weighted by exp(−β r), a plain mean, or the public
+    code's −(1/β) log Σ exp(−β r) of returns that are not divided by the family's unit of reward."""
     beta: float = 1.0
     """Sharpness of the softmin."""
+    hidden: tuple[int, ...] = ()
+    """Hidden layers of the policies; empty: those of DIBS's teachers, whose first one is the base policy. With other
+    layers, ARS trains a base policy of that shape at index 0 first, within the budget."""
+    activation: Literal["tanh", "relu"] = "relu"
+    """Activation of these hidden layers."""
     perturbation: Literal["shared", "independent"] = "shared"
     """Whether all κ_r are perturbed by the same δ."""
     directions: int = 20
@@ -90,7 +98,7 @@ class Settings:
 def train(training: Training, settings: Settings) -> Model:
     """Search for the templates of all edges."""
     tasks, edges = training.tasks, training.tasks.edge_names
-    start, base_steps = base_template(training)
+    start, base_steps = own_base(training, settings) if settings.hidden else base_template(training)
     budget = settings.steps or training.teacher_steps()
     left = max(budget - base_steps, 0)
     key = ("baseline", "genrl", tasks.name, training.split.key, training.seed)
@@ -135,6 +143,17 @@ def base_template(training: Training) -> tuple[Template, int]:
             break
     shared = (training.tasks.indices, first.edges, first.network, first.scaling)
     return Template(*shared, identity(0, base.shape), base, base_index, {}), steps
+
+
+def own_base(training: Training, settings: Settings) -> tuple[Template, int]:
+    """Return the template to start from, with a base policy of the shape in the settings, and the steps it took."""
+    shape = NetworkModel(hidden=list(settings.hidden), activation=settings.activation)
+    tasks = replace(training.tasks, network=shape).at([0, training.tasks.indices[-1]])
+    teaching = resolve(TeacherSettings(algorithm="ars"), "", {})
+    base, _, _ = train_teacher(tasks, training.split, 0, training.seed, None, teaching, training.progress)
+    shared = (training.tasks.indices, base.edges, base.network, base.scaling)
+    start = Template(*shared, identity(0, base.actor.shape), base.actor, np.zeros(len(base.edges), dtype=np.int64), {})
+    return start, int(base.metrics["steps"])
 
 
 class Search:
@@ -215,7 +234,7 @@ class Search:
         spread = settings.exploration * delta.transpose(2, 1, 0, 3)  # (degree + 1, directions, edges, size)
         here = self.z[:, None, edges]
         returns, _ = self._measure(edges, np.concatenate([here + spread, here - spread], axis=1), settings.rollouts)
-        scores = _combined(returns, self.ahead[edges] >= 0, settings)
+        scores = _combined(returns, self.ahead[edges] >= 0, settings, self.tasks.reward.unit)
         step = settings.step * settings.exploration
         self.z[:, edges] += np.moveaxis(ascent(scores, delta, settings.best, step, "all"), 1, 0)
 
@@ -223,7 +242,7 @@ class Search:
         """Measure the current κ of the given edges on the training tasks; keep it where it is the best so far."""
         returns, success = self._measure(edges, self.z[:, None, edges], self.settings.check_rollouts)
         there = self.ahead[edges] >= 0
-        combined = _combined(returns, there, self.settings)[:, 0]
+        combined = _combined(returns, there, self.settings, self.tasks.reward.unit)[:, 0]
         mean = np.where(there, success[..., 0], 0.0).sum(axis=1) / there.sum(axis=1)
         for row, e in enumerate(edges):
             if (mean[row], combined[row]) > tuple(self.best[e]):
@@ -256,9 +275,14 @@ class Search:
         return self.start.network.fold(unrolled.reshape(len(unrolled), -1, unrolled.shape[-1]), center, half)
 
 
-def _combined(returns: Array, there: Bools, settings: Settings) -> Array:
+def _combined(returns: Array, there: Bools, settings: Settings, unit: float) -> Array:
     """Return one score per candidate (edges, candidates) from the returns (edges, tasks, candidates)."""
     there = there[..., None]
+    if settings.aggregation == "log-sum":
+        raw = np.where(there, -settings.beta * unit * returns.astype(np.float64), -np.inf)
+        most = raw.max(axis=1, keepdims=True)
+        summed = np.log(np.exp(raw - most).sum(axis=1)) + most[:, 0]
+        return np.asarray(-summed / settings.beta)
     returns = np.where(there, returns, 0.0).astype(np.float64)
     weights = there.astype(np.float64)
     if settings.aggregation == "softmin":
@@ -269,3 +293,13 @@ def _combined(returns: Array, there: Bools, settings: Settings) -> Array:
 
 LOOK: dict[str, Any] = {"color": "#9467BD", "marker": "v", "hatch": "\\\\\\", "dashes": (), "order": 6}
 METHOD = Method("genrl", "GenRL", Settings, train, template_policy, ("teachers",), per_family=True, minutes=120, **LOOK)
+AS_PUBLISHED: dict[str, Any] = {
+    "variant": "own",
+    "start": "random",
+    "rescale": False,
+    "aggregation": "log-sum",
+    "hidden": (30, 30),
+    "activation": "relu",
+}
+LOOK = {"color": "#C5A8E0", "marker": "v", "hatch": "\\\\", "dashes": (1.5, 1.0), "hollow": True, "order": 32}
+PUBLIC = replace(METHOD, name="genrl-public", label="GenRL (public)", defaults=AS_PUBLISHED, **LOOK)

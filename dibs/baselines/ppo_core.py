@@ -144,21 +144,18 @@ class _Collector:
         self.steps.append((actions, rewards, now.alive, now.alive & ~after.alive))
 
 
-class View(Protocol):
-    """What a network is given of an episode."""
-
-    def inputs(self, observation: Array, stage: Levels) -> Array:
-        """Return inputs (..., tasks, rollouts, n) for observations (..., tasks, rollouts, m) at stages."""
-
-
-def collect(task: Task, policy: Policy, view: View, draws: Draws) -> Episodes:
+def collect(task: Task, policy: Policy, view: FlatView, draws: Draws) -> Episodes:
     """Run `policy` on all tasks and return all that it met."""
+    return collect_with(task, policy, lambda states, stage: view.inputs(task.environment.observe(states), stage), draws)
+
+
+def collect_with(task: Task, policy: Policy, inputs: Callable[[Array, Levels], Array], draws: Draws) -> Episodes:
+    """Run `policy` on all tasks; `inputs(states, stage)` are what its network was given."""
     collector = _Collector()
     rollout(task, policy, draws, recorder=collector)
     states, stage = (np.stack(arrays) for arrays in zip(*collector.met, strict=True))
-    inputs = view.inputs(task.environment.observe(states), stage)
     actions, rewards, alive, ended = (np.array(x, dtype=np.float32) for x in zip(*collector.steps, strict=True))
-    return Episodes(inputs, actions, rewards, alive, ended)
+    return Episodes(inputs(states, stage), actions, rewards, alive, ended)
 
 
 def initial_actor(network: Network, rng: np.random.Generator) -> Array:

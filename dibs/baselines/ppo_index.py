@@ -84,5 +84,5 @@ def policy(model: Model, tasks: Tasks) -> Policy:
     return FlatPolicy(network, model.tensors["actor"], view.at(tasks.indices))
 
 
-LOOK: dict[str, Any] = {"color": "#0072B2", "marker": "H", "hatch": "||.", "dashes": (6.0, 1.5), "order": 21}
+LOOK: dict[str, Any] = {"color": "#004488", "marker": "H", "hatch": "||.", "dashes": (6.0, 1.5), "order": 21}
 METHOD = Method("ppo-index", "PPO (index)", Settings, train, policy, ("teachers",), ppo.reads, minutes=240, **LOOK)

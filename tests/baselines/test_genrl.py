@@ -66,8 +66,8 @@ def searching(
 def test_softmin_leans_to_the_worst_task_and_ignores_tasks_without_a_policy() -> None:
     returns = np.array([[[-1.0], [-5.0], [-100.0]]])
     there = np.array([[True, True, False]])
-    soft = genrl._combined(returns, there, genrl.Settings(aggregation="softmin"))[0, 0]
-    mean = genrl._combined(returns, there, genrl.Settings(aggregation="mean"))[0, 0]
+    soft = genrl._combined(returns, there, genrl.Settings(aggregation="softmin"), 10.0)[0, 0]
+    mean = genrl._combined(returns, there, genrl.Settings(aggregation="mean"), 10.0)[0, 0]
     assert mean == -3.0
     assert -5.0 < soft < -4.8
 
