@@ -175,7 +175,7 @@ def _impossible(config: Config) -> Iterator[Problem]:
         yield "benchmarks", f"family '{name}' is described by {' and '.join(sources)}; rename one"
     for name, sources in _several((b.id, b.family.name) for b in everywhere):
         yield "benchmarks", f"'{name}' is a benchmark of {' and '.join(sources)}; rename one"
-    yield from _split_problems(config, _lengths(everywhere))
+    yield from _split_problems(config, _lengths(main))
     yield from (("gaps", text) for text in _unused(config.gaps, _lengths(main)))
     yield from _report_problems(config, [b.id for b in main])
     known = {*descriptions(), *_lengths(everywhere)}
@@ -233,13 +233,17 @@ def _several(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]
 
 
 def _split_problems(config: Config, lengths: Mapping[str, int]) -> Iterator[Problem]:
+    """Return the problems of named splits; one that nothing is trained on is a mistake."""
     for name, indices in config.splits.items():
         if GAP.fullmatch(name) or name == BASE:
             yield f"splits.{name}", "this name is reserved; choose another"
         elif not indices or not fits(indices, indices[-1]):
             yield f"splits.{name}", f"expected increasing indices from 0 to a family's last index L, found {indices}"
-        elif lengths and indices[-1] not in lengths.values():
-            yield f"splits.{name}", f"fits no chosen family: it ends at {indices[-1]} ({_listed(lengths)})"
+        else:
+            using = [s for s in config.studies if name in (s.splits or ()) or s.gaps is s.splits is None]
+            reached = lengths | {f: last for s in using for f, last in _lengths(_found(s.benchmarks)).items()}
+            if lengths and indices[-1] not in reached.values():
+                yield f"splits.{name}", f"fits no chosen family: it ends at {indices[-1]} ({_listed(reached)})"
 
 
 def _unused(gaps: Iterable[int] | None, lengths: Mapping[str, int]) -> Iterator[str]:
@@ -432,8 +436,24 @@ def _variant_problems(
     """Return the problems that a variant has and the config has not."""
     own, wrong = _parse(variant_data(config, study, variant))
     undefined = any(name not in config.splits for name in study.splits or [])  # and so reported as missing gaps
-    found = [*wrong, *_own_problems(own, known)]
+    found = [*wrong, *_own_problems(own, known), *_without_effect(own, study, variant)]
     return (problem for problem in found if problem not in reported and not (undefined and problem[0] == "gaps"))
+
+
+def _without_effect(own: Config, study: Study, variant: str | Mapping[str, Any]) -> Iterator[Problem]:
+    """Return the settings of a variant that an exception for one of the study's families overrides."""
+    if isinstance(study, Ablation) and isinstance(variant, str):
+        sections = {name: getattr(study.variants[variant], name) for name in SECTIONS}
+    else:
+        assert not isinstance(variant, str)
+        sections = {name: {k.partition(".")[2] for k in variant if k.startswith(f"{name}.")} for name in SECTIONS}
+    for section, settings in sections.items():
+        exceptions = {} if "families" in settings else getattr(own, section).families
+        for family in _lengths(_found(study.benchmarks)):
+            for pattern, override in exceptions.items():
+                for setting in sorted(set(settings) & set(override)) if fnmatchcase(family, pattern) else ():
+                    place = f"{section}.families.{pattern}"
+                    yield f"{section}.{setting}", f"has no effect on family '{family}': {place} sets it, too"
 
 
 def _located(problems: Iterable[Problem], study: str, variant: str) -> Iterator[Problem]:

@@ -23,6 +23,7 @@ from dibs.methods import Method
 from dibs.settings import STRICT
 from dibs.studies.checks import json_schema, load_config, parse_config
 from dibs.studies.config import Config, difference, variant_config
+from dibs.studies.variants import Variants
 from dibs.teachers.base import Algorithm, get_algorithm
 from dibs.teachers.train import TeacherSettings
 from dibs.templates.fit import FitSettings
@@ -189,6 +190,65 @@ def test_two_families_or_benchmarks_with_one_name(tmp_path: Path) -> None:
     assert found == [
         f"benchmarks: 'tiny-reach-k{k}' is a benchmark of tiny-reach and other; rename one" for k in (1, 2)
     ]
+
+
+def test_exceptions_for_family_files(tmp_path: Path) -> None:
+    """Exceptions may name the families of files, by name or pattern, also where ablations and sweeps have others."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(Path(FAMILY).read_text().replace("tiny-reach", "mine"))
+    study = {"benchmarks": [str(mine)], "gaps": [2]}
+    data = {
+        "methods": ["dibs"],
+        "seeds": 1,
+        "benchmarks": [str(mine)],
+        "teachers": {"families": {"mine": {"cross_index": 0.5}}},
+        "datasets": {"families": {"mi*": {"size": 7}}},
+        "templates": {"families": {"mine": {"degree": 2}}},
+        "ablations": {
+            "filter": {**study, "variants": {"plain": {}, "unfiltered": {"datasets": {"threshold": 0.0}}}},
+            "elsewhere": {"benchmarks": ["car2d-reach-k1"], "gaps": [5], "variants": {"plain": {}}},
+        },
+        "sweeps": {"rates": {**study, "grid": {"datasets.alpha": [0.5, 0.7]}, "rule": "best-training"}},
+    }
+    variants = Variants(parse_config(data))
+    mains = [variants.main, *(v.plan for v in variants.variants("ablations", "filter"))]
+    mains += [v.plan for v in variants.variants("sweeps", "rates-mine")]
+    assert [json.loads(plan.dataset_settings("mine"))["size"] for plan in mains] == [7] * 5
+    assert [json.loads(plan.teacher_settings("mine"))["cross_index"] for plan in mains] == [0.5] * 5
+    assert [json.loads(plan.method_settings("dibs", "mine"))["degree"] for plan in mains] == [2] * 5
+    assert problems({**data, "teachers": {"families": {"miner": {}}}}) == [
+        "teachers.families: unknown family 'miner'. Did you mean 'mine'?"
+    ]
+
+
+def test_a_variant_that_an_exception_hides(tmp_path: Path) -> None:
+    study = {"benchmarks": [FAMILY], "gaps": [2]}
+    hidden = {"plain": {}, "short": {"datasets": {"size": 9, "alpha": 0.5}}}
+    data = {
+        **SMALL,
+        "benchmarks": [FAMILY],
+        "datasets": {"families": {"tiny-*": {"size": 7}}},
+        "ablations": {"a": {**study, "variants": hidden}},
+        "sweeps": {"s": {**study, "grid": {"datasets.size": [5, 6]}, "rule": "best-training"}},
+    }
+    text = "has no effect on family 'tiny-reach': datasets.families.tiny-* sets it, too"
+    assert problems(data) == [
+        f"ablations.a.variants.short.datasets.size: {text}",
+        f"sweeps.s.grid.datasets.size: {text}",
+    ]
+    hidden["short"]["datasets"]["families"] = {"tiny-*": {"size": 9}}
+    parse_config({**data, "sweeps": {}})
+
+
+def test_a_split_that_nothing_is_trained_on() -> None:
+    """The family of an ablation has this last index, but the ablation has gaps of its own."""
+    ablation = {"benchmarks": ["car2d-choice-l1"], "variants": {"plain": {}}}
+    data = {**SMALL, "benchmarks": ["car2d-reach-k1"], "splits": {"sparse": [0, 3, 20]}, "gaps": [5]}
+    problem = "splits.sparse: fits no chosen family: it ends at 20 (car2d-reach L = 40)"
+    assert problems(data) == [problem]
+    assert problems({**data, "ablations": {"a": {**ablation, "gaps": [5]}}}) == [problem]
+    parse_config({**data, "ablations": {"a": {**ablation, "splits": ["sparse"]}}})
+    parse_config({**data, "ablations": {"a": ablation}})
 
 
 def test_teachers_of_a_family_file_are_checked(tmp_path: Path) -> None:
