@@ -6,10 +6,16 @@ in its own `pyproject.toml`:
     [project.entry-points."dibs.environments"]
     Boat = "my_package.boat:Boat"
 
-Groups are `dibs.environments` (a class, see `dibs.envs`), `dibs.teachers` (an `Algorithm`, see `dibs.teachers.base`),
-`dibs.methods` (a `Method`, see `dibs.methods`), `dibs.families` (a mapping from names to descriptions, or a function
-that returns one) and `dibs.reports` (a sequence of `Report` records, see `dibs.studies.reports`). Targets are imported
-when they are first asked for. `register` adds an entry at run time, for notebooks and tests.
+Groups are
+- `dibs.environments`: a class, see `dibs.envs`;
+- `dibs.adapters`: a class of environments of another library; its field of the entry's name says which one, as in
+  `environment: {gymnasium: Reacher-v5}`;
+- `dibs.teachers`: an `Algorithm`, see `dibs.teachers.base`;
+- `dibs.methods`: a `Method`, see `dibs.methods`;
+- `dibs.families`: a mapping from names to descriptions, or a function that returns one;
+- `dibs.reports`: a sequence of `Report` records, see `dibs.studies.reports`.
+
+Targets are imported when they are first asked for. `register` adds an entry at run time, for notebooks and tests.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from dibs.errors import DibsError, unknown
 
 KINDS = {
     "environments": "environment",
+    "adapters": "adapter of another library's environments",
     "teachers": "teacher algorithm",
     "methods": "method",
     "families": "collection of families",
@@ -56,11 +63,6 @@ def register(kind: str, name: str, target: Any) -> None:
     if kind not in KINDS:
         raise unknown("kind of registry entry", kind, KINDS)
     _added[kind][name] = target
-
-
-def unregister(kind: str, name: str) -> None:
-    """Remove an entry that `register` added."""
-    _added[kind].pop(name, None)
 
 
 def allow_code() -> None:

@@ -21,8 +21,6 @@ from dibs.spectrl import Region
 
 Numbers = list[float]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-ADAPTERS = {"gymnasium": "dibs.gym.simulators:GymnasiumEnvironment"}
-"""Environments that a layer above this one provides."""
 LISTED = ("center", "shift", "drift", "noise", "wide", "half_width", "normal", "about")
 """Keys with one number per state variable, which may also be given as mappings from names."""
 
@@ -204,8 +202,9 @@ class EnvironmentModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _adapter(cls, data: Any) -> Any:
-        """A mapping with the key `gymnasium` describes a Gymnasium environment (`dibs.gym.simulators`)."""
-        return {"name": "gymnasium", **data} if isinstance(data, Mapping) and "gymnasium" in data else data
+        """A mapping with the name of an adapter as a key, such as `gymnasium`, needs no other name."""
+        found = [key for key in data if key in registry.names("adapters")] if isinstance(data, Mapping) else []
+        return {"name": found[0], **data} if found else data
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -214,10 +213,12 @@ class EnvironmentModel(BaseModel):
         except DibsError as error:
             raise ValueError(str(error)) from None
         fields = {f.name for f in dataclasses.fields(kind)}
-        if self.name in ADAPTERS:
+        if self.name in registry.names("adapters"):
             for key in self.model_extra or {}:
                 if key not in fields:
-                    raise ValueError(str(unknown("key of a Gymnasium environment", key, fields)))
+                    raise ValueError(str(unknown(f"key of a {self.name} environment", key, fields)))
+            if self.name not in (self.model_extra or {}):
+                raise ValueError(f"{self.name}: which environment is missing")
             try:
                 self.build()
             except DibsError as error:
@@ -238,8 +239,7 @@ class EnvironmentModel(BaseModel):
         return environment
 
     def _kind(self) -> Any:
-        path = ADAPTERS.get(self.name)
-        return registry.load("environments", self.name) if path is None else registry.resolve(path)
+        return registry.load("adapters" if self.name in registry.names("adapters") else "environments", self.name)
 
 
 def with_lists(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -240,8 +240,8 @@ def _split_problems(config: Config, lengths: Mapping[str, int]) -> Iterator[Prob
         elif not indices or not fits(indices, indices[-1]):
             yield f"splits.{name}", f"expected increasing indices from 0 to a family's last index L, found {indices}"
         else:
-            using = [s for s in config.studies if name in (s.splits or ()) or s.gaps is s.splits is None]
-            reached = lengths | {f: last for s in using for f, last in _lengths(_found(s.benchmarks)).items()}
+            using = [s for s in config.studies if name in (s.splits or ()) or (s.gaps is None and s.splits is None)]
+            reached = {**lengths, **_lengths(b for s in using for b in _found(s.benchmarks))}
             if lengths and indices[-1] not in reached.values():
                 yield f"splits.{name}", f"fits no chosen family: it ends at {indices[-1]} ({_listed(reached)})"
 

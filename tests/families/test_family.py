@@ -493,7 +493,7 @@ def collection():
     added: list[str] = []
     yield add
     for name in added:
-        registry.unregister("families", name)
+        registry._added["families"].pop(name, None)
 
 
 def test_a_collection_is_a_mapping_or_a_function(collection):

@@ -539,7 +539,7 @@ def third_party() -> Iterator[None]:
         registry.register(kind, name, target)
     yield
     for kind, name in added:
-        registry.unregister(kind, name)
+        registry._added[kind].pop(name, None)
 
 
 @pytest.mark.usefixtures("third_party")
