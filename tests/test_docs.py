@@ -1,0 +1,42 @@
+"""What the documents name exists: modules, functions and files. No merge conflict is left in them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GROUPS = ("environments", "adapters", "teachers", "methods", "families", "reports")
+"""Groups of entry points are called like modules: `dibs.methods` is both."""
+
+
+def found(name: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            thing: Any = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for attribute in parts[count:]:
+            fields = getattr(thing, "__annotations__", {}) | getattr(thing, "model_fields", {})
+            if not hasattr(thing, attribute) and attribute not in fields:
+                return False
+            thing = getattr(thing, attribute, None)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_names_and_files_in_documents_exist(document: Path):
+    text = document.read_text()
+    names = {name for name in re.findall(r"`(dibs(?:\.\w+)+)`", text) if name.removeprefix("dibs.") not in GROUPS}
+    files = set(re.findall(r"`((?:dibs|tests|docs|workflow|profiles|examples|benchmarks)/[\w./-]+)`", text))
+    assert [name for name in sorted(names) if not found(name)] == []
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+    assert re.findall(r"^(?:<{7}|>{7}|={7}$).*", text, re.MULTILINE) == []
