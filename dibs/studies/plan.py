@@ -223,12 +223,15 @@ class Plan:
         return self._by_benchmark[benchmark]
 
     def measured(self, benchmark: str) -> dict[str, list[Any]]:
-        """Return the methods, splits and seeds with which a benchmark is evaluated: in all combinations."""
+        """Return the methods, splits and seeds with which a benchmark is evaluated: in all combinations.
+
+        Sorted: the order in a config or a family must not rerun anything.
+        """
         splits = self.config.splits_of(self.benchmark(benchmark).family)
         return {
-            "methods": list(dict.fromkeys(self.config.methods)),
-            "splits": [split.name for split in splits],
-            "seeds": self.config.seeds,
+            "methods": sorted(set(self.config.methods)),
+            "splits": sorted(split.name for split in splits),
+            "seeds": sorted(self.config.seeds),
         }
 
     def evaluation_list(self, benchmark: str) -> str:

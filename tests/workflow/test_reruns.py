@@ -107,7 +107,7 @@ UNCHANGED: dict[str, Change] = {
     "code of another algorithm": code("dibs/teachers/sb3.py"),
     "version of another algorithm": version("dibs/teachers/sb3.py", "PPO_ALGORITHM"),
     "version of another method": version("dibs/baselines/maml.py", "METHOD"),
-    "shell command of a rule": edit("workflow/rules/teachers.smk", '"dibs teacher {', '"dibs teacher --quiet {'),
+    "shell command of a rule": edit("workflow/rules/teachers.smk", '"dibs teacher ', '"dibs teacher --quiet '),
     "description of the family": edit(FAMILY, "two goals in order", "two goals, in order"),
     "order of the family's gaps": edit(FAMILY, "gaps: [4, 2]", "gaps: [2, 4]"),
     "resources": edit("dibs/teachers/ars.py", "minutes=20", "minutes=25"),

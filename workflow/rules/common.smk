@@ -42,16 +42,16 @@ LAYOUT = Layout(Path("{root}"))
 LOGS = LAYOUT.root / "logs"
 TIMES = LAYOUT.root / "times"
 
-# A family file may name code to run only if the config allows it.
-DIBS = "dibs --allow-code" if PLAN.config.allow_code else "dibs"
 # `dibs` in the rules is the package next to the Snakefile, run by the interpreter that runs Snakemake: no activated environment is
 # needed, on a cluster's node either.
 PYTHON = shlex.quote(sys.executable)
 HERE = shlex.quote(str(workflow.basedir))
 # Cluster jobs set DIBS_RESUME. A parameter would differ between the main process and its jobs and trigger reruns.
 RESUME = "export DIBS_RESUME=1; " if workflow.remote_exec else ""
+# A family file may name code to run only if the config allows it.
+CODE = "export DIBS_ALLOW_CODE=1; " if PLAN.config.allow_code else ""
 shell.prefix(
-    'set -euo pipefail; {RESUME}dibs() {{ PYTHONPATH={HERE}"${{PYTHONPATH:+:$PYTHONPATH}}" {PYTHON} -m dibs "$@"; }}; '
+    'set -euo pipefail; {RESUME}{CODE}dibs() {{ PYTHONPATH={HERE}"${{PYTHONPATH:+:$PYTHONPATH}}" {PYTHON} -m dibs "$@"; }}; '
 )
 
 

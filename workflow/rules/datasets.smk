@@ -29,5 +29,5 @@ rule dataset:
     message:
         "dataset of {wildcards.family}, {wildcards.split}, index {wildcards.index}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
-        "{DIBS} dataset {params.family:q} {params.split:q} --index {wildcards.index} --seed {wildcards.seed}"
+        "dibs dataset {params.family:q} {params.split:q} --index {wildcards.index} --seed {wildcards.seed}"
         " --teacher {input.weights:q} --settings {params.settings:q} --expect {params.expect} --output {output:q} --log {log:q}"

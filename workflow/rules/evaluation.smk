@@ -21,7 +21,7 @@ rule evaluation:
     message:
         "evaluation of {wildcards.method} on {wildcards.benchmark}, {wildcards.split}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
-        "{DIBS} evaluate {params.benchmark:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
+        "dibs evaluate {params.benchmark:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
         " --model {input.model:q} --settings {params.settings:q} --expect {params.expect} --output {output:q} --log {log:q}"
 
 
@@ -40,5 +40,5 @@ rule evaluation_list:
     message:
         "list of the evaluations on {wildcards.benchmark}"
     shell:
-        "{DIBS} list {wildcards.benchmark} --methods {params.methods:q} --splits {params.splits:q} --seeds {params.seeds:q}"
+        "dibs list {wildcards.benchmark} --methods {params.methods:q} --splits {params.splits:q} --seeds {params.seeds:q}"
         " --results {wildcards.root:q} --output {output:q} --log {log:q}"

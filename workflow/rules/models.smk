@@ -24,6 +24,6 @@ rule model:
     message:
         "model of {wildcards.method} on {wildcards.unit}, {wildcards.split}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
-        "{DIBS} fit {params.unit:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
+        "dibs fit {params.unit:q} --method {wildcards.method} {params.split:q} --seed {wildcards.seed}"
         " {params.teachers:q} {params.datasets:q} --settings {params.settings:q} --expect {params.expect}"
         " --output {output.weights:q} --log {log:q}"

@@ -22,7 +22,7 @@ rule table:
     message:
         "table {wildcards.name}"
     shell:
-        "{DIBS} table {wildcards.name} --inputs {input:q} --output {output:q} --log {log:q}"
+        "dibs table {wildcards.name} --inputs {input:q} --output {output:q} --log {log:q}"
 
 
 rule figure:
@@ -47,7 +47,7 @@ rule figure:
     message:
         "figure {wildcards.name}"
     shell:
-        "{DIBS} figure {wildcards.name} {params.inputs:q} --output {output:q} --log {log:q}"
+        "dibs figure {wildcards.name} {params.inputs:q} --output {output:q} --log {log:q}"
 
 
 # Ablations and sweeps: variants of the config, each made by the rules of the stages below a root of its own
@@ -98,4 +98,4 @@ rule study:
     message:
         "table and figure of {wildcards.kind}/{wildcards.study}"
     shell:
-        "{DIBS} study {input:q} --output {output:q} --log {log:q}"
+        "dibs study {input:q} --output {output:q} --log {log:q}"

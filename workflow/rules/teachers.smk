@@ -24,5 +24,5 @@ rule teacher:
     message:
         "teacher of {wildcards.family}, {wildcards.split}, index {wildcards.index}, seed {wildcards.seed}, in {wildcards.root}"
     shell:
-        "{DIBS} teacher {params.family:q} {params.split:q} --index {wildcards.index} --seed {wildcards.seed}"
+        "dibs teacher {params.family:q} {params.split:q} --index {wildcards.index} --seed {wildcards.seed}"
         " {params.previous:q} --settings {params.settings:q} --expect {params.expect} --output {output.weights:q} --log {log:q}"
