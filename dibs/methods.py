@@ -174,6 +174,11 @@ class Method:
         return self.trained_as or self.name
 
 
+def teachers_for_budget(settings: Any, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """`Method.reads` of methods that need teachers only to know how many environment steps these took."""
+    return {} if settings.steps else {"teachers": train}
+
+
 def get_method(name: str) -> Method:
     """Return a registered method."""
     method: Method = registry.load("methods", name)

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dibs.baselines.flat import FlatPolicy, FlatView, flat_network, flat_policy
+from dibs.baselines.flat import FlatPolicy, FlatView, flat_policy
 from dibs.envs import Array
 from dibs.errors import DibsError
-from dibs.methods import Method, Model, Training
+from dibs.methods import Method, Model, Training, teachers_for_budget
+from dibs.policies.network import network_of
 from dibs.policies.search import Progress, ascent
 from dibs.seeding import stream
 from dibs.settings import STRICT
@@ -77,7 +78,7 @@ def search(
     task: SpecTask, view: FlatView, settings: Settings, rng: np.random.Generator, progress: Progress = None
 ) -> Model:
     """Search one policy for all tasks within the budget of environment steps in the settings."""
-    network = flat_network(task.grounded, view, settings.hidden)
+    network = network_of(task.grounded, settings.hidden, view.size)
 
     def run(theta: Array, rollouts: int) -> Outcome:
         """Run networks (candidates, size) on all tasks."""
@@ -127,12 +128,8 @@ def search(
 LOOK: dict[str, Any] = {"color": "#1F77B4", "marker": "o", "hatch": "...", "dashes": (), "order": 1}
 
 
-def reads(settings: Settings, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Teachers are needed for the budget only."""
-    return {} if settings.steps else {"teachers": train}
-
-
-METHOD = Method("ars", "ARS", Settings, train, flat_policy, ("teachers",), reads, memory_mb=2000, minutes=30, **LOOK)
+KIND: dict[str, Any] = {"needs": ("teachers",), "reads": teachers_for_budget}
+METHOD = Method("ars", "ARS", Settings, train, flat_policy, **KIND, memory_mb=2000, minutes=30, **LOOK)
 LOOK = {"color": "#7FB1D9", "marker": "o", "hatch": "..", "dashes": (1.5, 1.0), "hollow": True, "order": 30}
 PLAIN = replace(METHOD, name="ars-plain", label="ARS (plain)", defaults={"observe_stage": False}, **LOOK)
 """As the paper seems to have run it: the policy sees the state only."""

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dibs.baselines.flat import FlatView, flat_network, flat_policy
+from dibs.baselines.flat import FlatView, flat_policy
 from dibs.datasets.store import load_dataset
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.methods import Method, Model, Training
 from dibs.policies.adam import Adam
-from dibs.policies.network import Network
+from dibs.policies.network import Network, network_of
 from dibs.seeding import stream
 from dibs.settings import STRICT
 from dibs.spectrl import Graph
@@ -57,7 +57,7 @@ class Settings(Cloning):
 def train(training: Training, settings: Settings) -> Model:
     """Clone one policy from the datasets of all training indices."""
     view = FlatView.of_tasks(training.tasks, settings.observe_stage)
-    network = flat_network(training.tasks, view, settings.hidden)
+    network = network_of(training.tasks, settings.hidden, view.size)
     rng = stream("baseline", "bc", training.benchmark, training.split.key, training.seed)
     inputs, actions = pooled(training, view, settings.samples)
     theta, losses = clone(network, inputs, actions, settings, rng)

@@ -19,7 +19,7 @@ from dibs.baselines.indexed import IndexedActors, shown
 from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
-from dibs.policies.network import Network
+from dibs.policies.network import Network, network_of
 from dibs.seeding import stream
 from dibs.simulation.composed import Composed
 
@@ -27,8 +27,7 @@ from dibs.simulation.composed import Composed
 def train(training: Training, settings: bc.Cloning) -> Model:
     """Clone one network per edge from the datasets of all training indices."""
     tasks, found = training.tasks, shown(training, settings.samples)
-    sizes = tuple(settings.hidden or tasks.network.hidden)
-    network = Network(tasks.environment.observation_dim, sizes, tasks.environment.action_dim, tasks.network.activation)
+    network = network_of(tasks, settings.hidden)
     receiving = replace(network, inputs=network.inputs + 1)
     index = scaled_index(found.data.indices, tasks.indices[-1])
     theta, losses = [], {}

@@ -106,12 +106,6 @@ class FlatPolicy(NetworkPolicy):
         return actions if self.explore is None else self.explore(actions), None
 
 
-def flat_network(tasks: Tasks, view: FlatView, hidden: Sequence[int]) -> Network:
-    """Return the family's network for these inputs, with other hidden layers if some are given."""
-    sizes = tuple(hidden or tasks.network.hidden)
-    return Network(view.size, sizes, tasks.environment.action_dim, tasks.network.activation)
-
-
 def flat_policy(model: Model, tasks: Tasks) -> FlatPolicy:
     """Return the policy of a model that is one network for all indices."""
     return FlatPolicy(Network(**model.metadata["network"]), model.tensors["theta"], FlatView.of_model(model))

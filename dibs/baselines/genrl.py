@@ -28,7 +28,7 @@ from dibs.settings import STRICT
 from dibs.simulation import Bools, EdgeTask, NetworkPolicy, Rows, draw, rollout
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import TeacherSettings, resolve, train_teacher
-from dibs.templates.guards import EdgeRecord
+from dibs.templates.guards import records_of
 from dibs.templates.polynomial import apply, identity, unit_scale
 from dibs.templates.template import RUNAWAY, Template, template_policy
 
@@ -117,8 +117,7 @@ def train(training: Training, settings: Settings) -> Model:
     chosen = searches[variant]
     chosen.advance(chosen.steps + left)
     steps = np.sum([search.edge_steps for search in searches.values()], axis=0) + base_steps / len(edges)
-    measured = zip(edges, chosen.success.tolist(), chosen.returns.tolist(), strict=True)
-    records = {name: EdgeRecord(tasks.indices, tuple(good), tuple(scores)) for name, good, scores in measured}
+    records = records_of(tasks.indices, edges, chosen.success, chosen.returns)
     success = dict(zip(edges, chosen.success.mean(axis=1), strict=True))
     tried = {name: {"success": s.merit, "steps": s.steps, "curve": s.curve} for name, s in searches.items()}
     metrics = {"variant": variant, "budget": budget, "base_steps": base_steps, "variants": tried, "edges": success}

@@ -23,7 +23,7 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
-from dibs.policies.network import Network
+from dibs.policies.network import Network, network_of
 from dibs.seeding import stream
 from dibs.simulation.composed import Composed
 from dibs.templates.fit import Supervision
@@ -50,8 +50,7 @@ class Settings(bc.Cloning):
 def train(training: Training, settings: Settings) -> Model:
     """Clone one hypernetwork per edge from the datasets of all training indices."""
     tasks, found = training.tasks, shown(training, settings.samples)
-    sizes = tuple(settings.hidden or tasks.network.hidden)
-    actor = Network(tasks.environment.observation_dim, sizes, tasks.environment.action_dim, tasks.network.activation)
+    actor = network_of(tasks, settings.hidden)
     rng = stream("baseline", "hyper", tasks.name, training.split.key, training.seed)
     phi, losses = clone(actor, found.data, tasks.indices[-1], settings, rng)
     if training.progress is not None:

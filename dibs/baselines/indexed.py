@@ -20,7 +20,7 @@ from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.simulation.composed import Composed, network_paths
 from dibs.templates.fit import FitSettings, Supervision
-from dibs.templates.guards import EdgeRecord, choose_path, read_records, teacher_records
+from dibs.templates.guards import EdgeRecord, choose_path, read_records, stored_records, teacher_records
 from dibs.templates.template import gather, load_sources
 
 Weights = Callable[[Network, Mapping[str, Array], Array], Array]
@@ -52,19 +52,16 @@ class IndexedActors:
 
     def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
         """Return what its file contains."""
-        records = {name: asdict(record) for name, record in self.records.items()}
-        metadata = {"train": list(self.train), "edges": list(self.edges), "records": records}
-        scaling = {"scaling_center": self.scaling.center, "scaling_half": self.scaling.half}
-        return Model({**self.tensors, **scaling}, {**metadata, "network": asdict(self.network)}, steps, metrics)
+        metadata = {"train": list(self.train), "edges": list(self.edges), "records": stored_records(self.records)}
+        tensors = {**self.tensors, **self.scaling.tensors}
+        return Model(tensors, {**metadata, "network": asdict(self.network)}, steps, metrics)
 
     @classmethod
     def from_model(cls, model: Model, weights: Weights) -> IndexedActors:
         """Read what `to_model` returned."""
-        meta, tensors = model.metadata, dict(model.tensors)
-        scaling = Scaling(tensors.pop("scaling_center"), tensors.pop("scaling_half"))
-        train, edges = tuple(meta["train"]), tuple(meta["edges"])
-        records = read_records(meta["records"])
-        return cls(train, edges, Network(**meta["network"]), scaling, records, tensors, weights)
+        meta, scaling = model.metadata, Scaling.of(model.tensors)
+        train, edges, network = tuple(meta["train"]), tuple(meta["edges"]), Network(**meta["network"])
+        return cls(train, edges, network, scaling, read_records(meta["records"]), model.tensors, weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,7 +94,7 @@ class Settings:
 # Parameters are one vector: those of the network, then the logarithm of the standard deviations.
 
 
-def network_of(environment: Environment, view: FlatView, settings: Settings) -> Network:
+def policy_network(environment: Environment, view: FlatView, settings: Settings) -> Network:
     """Return the network of the policy."""
     return Network(view.size, settings.hidden, environment.action_dim, settings.activation)
 
@@ -118,7 +118,7 @@ def log_std(network: Network, theta: Array) -> Array:
 # --- learning --------------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
+class PolicyBatch(NamedTuple):
     """Episodes as a policy gradient needs them, task by task; all of (tasks, n)."""
 
     inputs: Any  # (tasks, n, inputs)
@@ -128,7 +128,7 @@ class Batch(NamedTuple):
     sampled: Any  # log-probability under the parameters that sampled
 
 
-def fit_values(episodes: ppo.Episodes, gamma: float) -> Array:
+def fit_values(episodes: ppo.Experience, gamma: float) -> Array:
     """Return values (time + 1, tasks, rollouts) of each task: ridge regression of returns on inputs and time.
 
     All products of two are features as well, because the value of a state depends on the stage. Without them, the
@@ -146,7 +146,7 @@ def fit_values(episodes: ppo.Episodes, gamma: float) -> Array:
     return np.asarray(np.einsum("tkrf,kf->tkr", features, coefficients[..., 0]), dtype=np.float32)
 
 
-def batch(network: Network, theta: Array, episodes: ppo.Episodes, settings: Settings) -> Batch:
+def batch(network: Network, theta: Array, episodes: ppo.Experience, settings: Settings) -> PolicyBatch:
     """Return episodes that theta (size,) or (tasks, size) sampled, as torch tensors."""
     values = fit_values(episodes, settings.gamma)
     gained = ppo.advantages(episodes, values, settings.gamma, settings.trace, cut_off=False)
@@ -154,7 +154,7 @@ def batch(network: Network, theta: Array, episodes: ppo.Episodes, settings: Sett
     inputs, actions = _by_task(episodes.inputs[:-1]), _by_task(episodes.actions)
     mean = network.forward(theta[..., : network.size], inputs)
     sampled = ppo.log_probability(mean, log_std(network, theta), actions)
-    return Batch(*ppo.tensors(inputs, actions, _by_task(gained), _by_task(episodes.alive), sampled))
+    return PolicyBatch(*ppo.tensors(inputs, actions, _by_task(gained), _by_task(episodes.alive), sampled))
 
 
 def _by_task(array: Array) -> Array:
@@ -162,7 +162,7 @@ def _by_task(array: Array) -> Array:
     return np.moveaxis(array, 1, 0).reshape(array.shape[1], array.shape[0] * array.shape[2], *array.shape[3:])
 
 
-def log_ratio(network: Network, theta: Tensor, b: Batch) -> Tensor:
+def log_ratio(network: Network, theta: Tensor, b: PolicyBatch) -> Tensor:
     """Return how much more probable (as a logarithm) one task's actions are under theta than when sampled."""
     from dibs.policies.torch import forward
 
@@ -171,22 +171,22 @@ def log_ratio(network: Network, theta: Tensor, b: Batch) -> Tensor:
     return log_prob - b.sampled
 
 
-def adapt(network: Network, theta: Tensor, b: Batch, step: float) -> Tensor:
+def adapt(network: Network, theta: Tensor, b: PolicyBatch, step: float) -> Tensor:
     """Return all tasks' parameters (tasks, size) after a policy-gradient step from theta on their episodes."""
     from torch.func import grad, vmap
 
-    def loss(parameters: Tensor, own: Batch) -> Tensor:
+    def loss(parameters: Tensor, own: PolicyBatch) -> Tensor:
         gain = log_ratio(network, parameters, own).exp() * own.advantages
         return -(own.weight * gain).sum() / own.weight.sum().clamp(min=1.0)
 
     return vmap(lambda own: theta - step * grad(loss)(theta, own))(b)
 
 
-def meta_loss(network: Network, theta: Tensor, before: Batch, after: Batch, settings: Settings) -> Tensor:
+def meta_loss(network: Network, theta: Tensor, before: PolicyBatch, after: PolicyBatch, settings: Settings) -> Tensor:
     """Return PPO's loss of the adapted policies on the episodes they sampled, averaged over tasks."""
     from torch.func import vmap
 
-    def of_task(own: Tensor, b: Batch, fresh: Batch) -> Tensor:
+    def of_task(own: Tensor, b: PolicyBatch, fresh: PolicyBatch) -> Tensor:
         loss = ppo.clipped_loss(log_ratio(network, own, fresh), fresh.advantages, fresh.weight, settings.clip)
         loss = loss - settings.entropy * own[network.size :].sum()
         if settings.before == 0.0:
@@ -205,20 +205,22 @@ class Learner:
     ) -> None:
         import torch
 
+        from dibs.policies.optimizers import Adam
+
         self.view, self.settings, self.rng = view, settings, rng
-        self.network = network_of(task.environment, view, settings)
+        self.network = policy_network(task.environment, view, settings)
         self.theta = initial(self.network, settings.initial_std, rng) if theta is None else theta
         self.parameters = {"theta": self.theta}
         self._theta = torch.from_numpy(self.theta)  # shares memory: Adam's steps show in theta
-        self._adam = torch.optim.Adam([self._theta], lr=settings.learning_rate)
+        self._adam = Adam([self._theta], lr=settings.learning_rate)
 
-    def sample(self, theta: Array, task: Task) -> tuple[ppo.Episodes, Batch]:
+    def sample(self, theta: Array, task: Task) -> tuple[ppo.Experience, PolicyBatch]:
         """Run theta (size,) or (tasks, size) on every task, with exploration."""
         policy = acting(self.network, theta, self.view, self.rng)
         episodes = ppo.collect(task, policy, self.view, draw(task, self.settings.rollouts, self.rng))
         return episodes, batch(self.network, theta, episodes, self.settings)
 
-    def explore(self, task: Task) -> tuple[ppo.Episodes, Batch, Array]:
+    def explore(self, task: Task) -> tuple[ppo.Experience, PolicyBatch, Array]:
         """Return episodes of θ on every task, and the parameters (tasks, size) adapted to each by them."""
         episodes, before = self.sample(self.theta, task)
         return episodes, before, adapt(self.network, self._theta, before, self.settings.inner_step).numpy()
@@ -261,7 +263,7 @@ def policy(model: Model, tasks: Tasks) -> Policy:
         return Stopped(tasks.environment.action_dim)
     settings = parse_settings(Settings, model.metadata["settings"], "settings of the model")
     view = FlatView.of_model(model)
-    return acting(network_of(tasks.environment, view, settings), model.tensors["theta"], view)
+    return acting(policy_network(tasks.environment, view, settings), model.tensors["theta"], view)
 
 
 def adapted_policy(model: Model, tasks: Tasks) -> Policy:
@@ -274,7 +276,7 @@ def adapted_policy(model: Model, tasks: Tasks) -> Policy:
         rng = stream("maml", "adaptation", tasks.name, index, model.metadata["seed"])
         task = ppo.training_task(tasks.at([index]), settings)
         own.append(Learner(task, view, settings, rng, model.tensors["theta"]).explore(task)[2][0])
-    return acting(network_of(tasks.environment, view, settings), np.stack(own), view)
+    return acting(policy_network(tasks.environment, view, settings), np.stack(own), view)
 
 
 LOOK: dict[str, Any] = {"color": "#FF7F0E", "marker": "D", "hatch": "xxx", "dashes": (), "order": 3}

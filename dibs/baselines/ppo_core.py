@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,25 @@ from dibs.methods import Model, Training
 from dibs.policies.network import Network
 from dibs.seeding import stream
 from dibs.settings import STRICT
-from dibs.simulation import Bools, Draws, Levels, Moment, Policy, Progress, Rewards, SpecTask, Task, rollout
+from dibs.simulation import (
+    Bools,
+    Draws,
+    EdgeTask,
+    Levels,
+    Moment,
+    Policy,
+    Progress,
+    Rewards,
+    SpecTask,
+    Task,
+    draw,
+    rollout,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+AnyTask = TypeVar("AnyTask", SpecTask, EdgeTask)
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -42,7 +56,7 @@ class Learner(Protocol):
         """Return successes (tasks, rollouts) of one or more policies without exploration, and the steps this took."""
 
 
-class Learned(NamedTuple):
+class Trained(NamedTuple):
     """The best parameters found, and how."""
 
     tensors: dict[str, Array]
@@ -53,7 +67,7 @@ class Learned(NamedTuple):
 
 def learn(
     learner: Learner, task: Any, sample: Callable[[], Any], settings: Any, progress: Callable[[str], None] | None
-) -> Learned:
+) -> Trained:
     """Train until the budget is spent, all training tasks are solved, or a parameter is no longer finite.
 
     Each iteration is on the tasks of `sample()`, each measurement on those of `task`. The best parameters are those
@@ -81,7 +95,7 @@ def learn(
             recent = [c["solved"] == 1.0 and c["rate"] >= settings.converged for c in curve[-settings.patience :]]
             converged = len(recent) == settings.patience and all(recent)
     metrics = {"iterations": iteration, "converged": converged, "diverged": diverged, "best": best, "curve": curve}
-    return Learned(tensors, steps, diverged, metrics)
+    return Trained(tensors, steps, diverged, metrics)
 
 
 def meta_train(
@@ -106,19 +120,25 @@ def training_task(tasks: Tasks, settings: Any) -> SpecTask:
     return SpecTask(tasks, Rewards(settings.reward, settings.bonus, settings.penalty), depth)
 
 
-def some_of(task: SpecTask, count: int, rng: np.random.Generator) -> SpecTask:
-    """Return the task at `count` of its indices, drawn at random; at all of them if there are no more."""
-    if task.tasks <= count:
-        return task
-    drawn = np.sort(rng.choice(task.indices, count, replace=False))
-    return replace(task, grounded=task.grounded.at([int(i) for i in drawn]))
+def some_of(task: AnyTask, count: int, rng: np.random.Generator) -> AnyTask:
+    """Return `count` tasks of the batch, drawn at random; all of them if there are no more."""
+    return task if task.tasks <= count else task.take(np.sort(rng.choice(task.tasks, count, replace=False)))
+
+
+def check(
+    task: SpecTask | EdgeTask, policy: Policy, rollouts: int, rng: np.random.Generator
+) -> tuple[list[Bools], int]:
+    """Return successes (tasks, rollouts) at the targets' full size, and the environment steps this took."""
+    measured = replace(task, depth=0.0)
+    tested = rollout(measured, policy, draw(measured, rollouts, rng))
+    return [tested.success], tested.steps
 
 
 # --- episodes --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class Episodes:
+class Experience:
     """Recorded episodes; what comes after an episode's end is masked by `alive`."""
 
     inputs: Array  # (time + 1, tasks, rollouts, n): of the policy's network
@@ -144,18 +164,18 @@ class _Collector:
         self.steps.append((actions, rewards, now.alive, now.alive & ~after.alive))
 
 
-def collect(task: Task, policy: Policy, view: FlatView, draws: Draws) -> Episodes:
+def collect(task: Task, policy: Policy, view: FlatView, draws: Draws) -> Experience:
     """Run `policy` on all tasks and return all that it met."""
     return collect_with(task, policy, lambda states, stage: view.inputs(task.environment.observe(states), stage), draws)
 
 
-def collect_with(task: Task, policy: Policy, inputs: Callable[[Array, Levels], Array], draws: Draws) -> Episodes:
+def collect_with(task: Task, policy: Policy, inputs: Callable[[Array, Levels], Array], draws: Draws) -> Experience:
     """Run `policy` on all tasks; `inputs(states, stage)` are what its network was given."""
     collector = _Collector()
     rollout(task, policy, draws, recorder=collector)
     states, stage = (np.stack(arrays) for arrays in zip(*collector.met, strict=True))
     actions, rewards, alive, ended = (np.array(x, dtype=np.float32) for x in zip(*collector.steps, strict=True))
-    return Episodes(inputs(states, stage), actions, rewards, alive, ended)
+    return Experience(inputs(states, stage), actions, rewards, alive, ended)
 
 
 def initial_actor(network: Network, rng: np.random.Generator) -> Array:
@@ -188,7 +208,7 @@ def discounted(rewards: Array, gamma: float) -> Array:
     return np.stack(sums)
 
 
-def advantages(episodes: Episodes, values: Array, gamma: float, trace: float, cut_off: bool) -> Array:
+def advantages(episodes: Experience, values: Array, gamma: float, trace: float, cut_off: bool) -> Array:
     """Return generalized advantages (time, tasks, rollouts) from values (time + 1, tasks, rollouts).
 
     With `cut_off`, the time limit only cuts an episode off, so the value of the last state counts for what would have
@@ -273,11 +293,6 @@ class PPOSettings:
     """Successive measurements that must say so."""
 
 
-def reads(settings: PPOSettings, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Teachers are needed for the budget only."""
-    return {} if settings.steps else {"teachers": train}
-
-
 class ActorCritic:
     """A policy and its value function, improved by PPO.
 
@@ -288,12 +303,15 @@ class ActorCritic:
     def __init__(self, actor: Network, parameters: dict[str, Array], settings: Any, rng: np.random.Generator) -> None:
         import torch
 
+        from dibs.policies.optimizers import Adam
+
         self.actor, self.critic = actor, replace(actor, outputs=1)
         self.parameters, self.settings, self.rng = parameters, settings, rng
         # Tensors share the arrays' memory: the optimizer's steps show in `parameters`.
         self._tensors = [torch.from_numpy(parameters[name]).requires_grad_() for name in ("actor", "critic", "log_std")]
-        self._adam = torch.optim.Adam(self._tensors, lr=settings.learning_rate)
+        self._adam = Adam(self._tensors, lr=settings.learning_rate)
         self._moments = np.zeros(3)  # count, sum and sum of squares of all returns so far
+        self.used = 0  # environment steps of the budget
 
     @classmethod
     def initial(cls, inputs: int, actions: int, settings: PPOSettings, rng: np.random.Generator) -> ActorCritic:
@@ -313,7 +331,14 @@ class ActorCritic:
         share = max(1.0 - used, self.settings.final_rate)
         self._adam.param_groups[0]["lr"] = self.settings.learning_rate * share
 
-    def improve(self, episodes: Episodes, inputs: Array) -> None:
+    def learn(self, episodes: Experience) -> int:
+        """Improve on episodes of the actor at the rate that the rest of the budget allows; return their steps."""
+        self.anneal(self.used / self.settings.steps)
+        self.improve(episodes, episodes.inputs)
+        self.used += episodes.steps
+        return episodes.steps
+
+    def improve(self, episodes: Experience, inputs: Array) -> None:
         """Run PPO on episodes with the actor's inputs (time + 1, tasks, rollouts, n)."""
         import torch
 
@@ -343,7 +368,7 @@ class ActorCritic:
                     torch.nn.utils.clip_grad_norm_(part_of, s.grad_norm)
                 self._adam.step()
 
-    def _return_scale(self, episodes: Episodes) -> float:
+    def _return_scale(self, episodes: Experience) -> float:
         """Return the standard deviation of all returns so far, those of the given episodes included."""
         returns = discounted(episodes.rewards, self.settings.gamma)[episodes.alive > 0].astype(float)
         self._moments += [returns.size, returns.sum(), (returns**2).sum()]

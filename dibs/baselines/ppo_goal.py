@@ -19,14 +19,14 @@ import numpy as np
 from dibs.baselines import ppo_core as ppo
 from dibs.envs import Array
 from dibs.families import ReachAvoid, Tasks
-from dibs.methods import Method, Model, Training
+from dibs.methods import Method, Model, Training, teachers_for_budget
 from dibs.policies.network import Network
 from dibs.policies.scaling import joint_scaling
 from dibs.seeding import stream
 from dibs.simulation import BasePolicy, Bools, EdgeTask, Moment, Policy, Stopped, draw, rollout
 from dibs.simulation.composed import Composed
 from dibs.spectrl import Region
-from dibs.templates.guards import EdgeRecord, choose_path, read_records
+from dibs.templates.guards import EdgeRecord, choose_path, read_records, records_of, stored_records
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ class GoalPolicy(BasePolicy):
 
 
 class Learner:
-    """The policy, its value function and what has been spent of the budget."""
+    """The policy and its value function."""
 
     def __init__(self, task: EdgeTask, view: GoalView, settings: Settings, rng: np.random.Generator) -> None:
-        self.view, self.settings, self.rng, self.used = view, settings, rng, 0
+        self.view, self.settings, self.rng = view, settings, rng
         environment = task.environment
         inputs = view.size(len(environment.state_names))
         self.model = ppo.ActorCritic.initial(inputs, environment.action_dim, settings, rng)
@@ -173,18 +173,15 @@ class Learner:
         """Run every edge and improve the policy; return the environment steps taken."""
         draws = draw(task, self.settings.rollouts, self.rng)
         acting = self.acting(task, explore=True)
-        episodes = ppo.collect_with(task, acting, lambda states, _: self.view.inputs(states, task.edges), draws)
-        self.model.anneal(self.used / self.settings.steps)
-        self.model.improve(episodes, episodes.inputs)
-        self.used += episodes.steps
-        return episodes.steps
+        return self.model.learn(
+            ppo.collect_with(task, acting, lambda states, _: self.view.inputs(states, task.edges), draws)
+        )
 
     def check(self, task: EdgeTask) -> tuple[list[Bools], int]:
-        """Return successes at the targets' full size without exploration, and the steps this took."""
-        measured = replace(task, depth=0.0)
-        tested = rollout(measured, self.acting(task, False), draw(measured, self.settings.check_rollouts, self.rng))
-        self.used += tested.steps
-        return [tested.success], tested.steps
+        """Return successes without exploration, and the steps this took."""
+        success, steps = ppo.check(task, self.acting(task, explore=False), self.settings.check_rollouts, self.rng)
+        self.model.used += steps
+        return success, steps
 
 
 def train(training: Training, settings: Settings) -> Model:
@@ -194,14 +191,7 @@ def train(training: Training, settings: Settings) -> Model:
     rng = stream("baseline", "ppo-goal", tasks.name, training.split.key, training.seed)
     task, view = EdgeTask(tasks.reach_avoid(), tasks.reward.depth), GoalView.of_tasks(tasks, settings)
     learner = Learner(task, view, settings, rng)
-
-    def sample() -> EdgeTask:
-        if task.tasks <= settings.tasks:
-            return task
-        rows = np.sort(rng.choice(task.tasks, settings.tasks, replace=False)).tolist()
-        return replace(task, edges=task.edges.take(rows))
-
-    found = ppo.learn(learner, task, sample, settings, training.progress)
+    found = ppo.learn(learner, task, lambda: ppo.some_of(task, settings.tasks, rng), settings, training.progress)
     learner.parameters.update(found.tensors)
     records, taken = measure(learner, tasks, settings, rng)
     share = round((found.steps + taken) / len(tasks.edges))
@@ -209,7 +199,7 @@ def train(training: Training, settings: Settings) -> Model:
         "view": {"unit": view.unit, "targets": view.targets, "obstacles": view.obstacles},
         "observe_state": view.observe_state,
         "network": asdict(learner.model.actor),
-        "records": {name: asdict(record) for name, record in records.items()},
+        "records": stored_records(records),
         "diverged": found.diverged,
     }
     tensors = {**found.tensors, "center": view.center, "half": view.half}
@@ -224,9 +214,8 @@ def measure(
     acting = GoalPolicy(learner.model.actor, learner.parameters["actor"], learner.view, task.edges)
     outcome = rollout(task, acting, draw(task, settings.record_rollouts, rng))
     shape = (len(tasks.indices), len(tasks.edges))
-    success, returns = (x.mean(axis=-1).reshape(shape).T.tolist() for x in (outcome.success, outcome.returns))
-    rows = zip(tasks.edge_names, success, returns, strict=True)
-    return {name: EdgeRecord(tasks.indices, tuple(good), tuple(scores)) for name, good, scores in rows}, outcome.steps
+    success, returns = (x.mean(axis=-1).reshape(shape).T for x in (outcome.success, outcome.returns))
+    return records_of(tasks.indices, tasks.edge_names, success, returns), outcome.steps
 
 
 # --- acting ----------------------------------------------------------------------------------------------
@@ -249,4 +238,6 @@ def policy(model: Model, tasks: Tasks) -> Policy | Composed:
 
 LOOK: dict[str, Any] = {"color": "#AA3377", "marker": "<", "hatch": "xx.", "dashes": (6.0, 1.5), "order": 22}
 KIND: dict[str, Any] = {"per_family": True, "minutes": 240, "evaluation_factor": 3.0}
-METHOD = Method("ppo-goal", "PPO (regions)", Settings, train, policy, ("teachers",), ppo.reads, **KIND, **LOOK)
+METHOD = Method(
+    "ppo-goal", "PPO (regions)", Settings, train, policy, ("teachers",), teachers_for_budget, **KIND, **LOOK
+)

@@ -14,9 +14,9 @@ import numpy as np
 from dibs.baselines import ppo_core as ppo
 from dibs.baselines.flat import FlatPolicy, FlatView
 from dibs.families import Tasks
-from dibs.methods import Method, Model, Training
+from dibs.methods import Method, Model, Training, teachers_for_budget
 from dibs.policies.network import Network
-from dibs.simulation import Bools, Policy, RewardKind, SpecTask, Stopped, draw, rollout
+from dibs.simulation import Bools, Policy, RewardKind, SpecTask, Stopped, draw
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Settings(ppo.PPOSettings):
 
 
 class Learner:
-    """The policy, its value function and what has been spent of the budget."""
+    """The policy and its value function."""
 
     def __init__(self, task: SpecTask, view: FlatView, settings: Settings, rng: np.random.Generator) -> None:
-        self.view, self.settings, self.rng, self.used = view, settings, rng, 0
+        self.view, self.settings, self.rng = view, settings, rng
         self.model = ppo.ActorCritic.initial(view.size, task.environment.action_dim, settings, rng)
         self.parameters = self.model.parameters
 
@@ -53,18 +53,13 @@ class Learner:
     def iterate(self, task: SpecTask) -> int:
         """Run every task and improve the policy; return the environment steps taken."""
         acting = self.acting(task, explore=True)
-        episodes = ppo.collect(task, acting, acting.view, draw(task, self.settings.rollouts, self.rng))
-        self.model.anneal(self.used / self.settings.steps)
-        self.model.improve(episodes, episodes.inputs)
-        self.used += episodes.steps
-        return episodes.steps
+        return self.model.learn(ppo.collect(task, acting, acting.view, draw(task, self.settings.rollouts, self.rng)))
 
     def check(self, task: SpecTask) -> tuple[list[Bools], int]:
-        """Return successes at the targets' full size without exploration, and the steps this took."""
-        measured = replace(task, depth=0.0)
-        tested = rollout(measured, self.acting(task, False), draw(measured, self.settings.check_rollouts, self.rng))
-        self.used += tested.steps
-        return [tested.success], tested.steps
+        """Return successes without exploration, and the steps this took."""
+        success, steps = ppo.check(task, self.acting(task, explore=False), self.settings.check_rollouts, self.rng)
+        self.model.used += steps
+        return success, steps
 
 
 def train(training: Training, settings: Settings) -> Model:
@@ -85,4 +80,6 @@ def policy(model: Model, tasks: Tasks) -> Policy:
 
 
 LOOK: dict[str, Any] = {"color": "#004488", "marker": "H", "hatch": "||.", "dashes": (6.0, 1.5), "order": 21}
-METHOD = Method("ppo-index", "PPO (index)", Settings, train, policy, ("teachers",), ppo.reads, minutes=240, **LOOK)
+METHOD = Method(
+    "ppo-index", "PPO (index)", Settings, train, policy, ("teachers",), teachers_for_budget, minutes=240, **LOOK
+)

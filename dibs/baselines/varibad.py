@@ -24,7 +24,7 @@ from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
 from dibs.policies.network import Network
 from dibs.settings import STRICT, parse_settings
-from dibs.simulation import Bools, Moment, Policy, RewardKind, Rewards, SpecTask, Stopped, Task, draw, rollout
+from dibs.simulation import Bools, Moment, Policy, RewardKind, Rewards, SpecTask, Stopped, Task, draw
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,7 +108,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Shape:
+class Sizes:
     """Sizes of all parts; the parameters are named arrays outside."""
 
     inputs: int
@@ -133,20 +133,20 @@ class Shape:
 ENCODER = [part + kind for part in ("embed", "gru_input", "gru_hidden", "belief") for kind in ("", "_bias")]
 
 
-def initial(shape: Shape, rng: np.random.Generator) -> dict[str, Array]:
+def initial(sizes: Sizes, rng: np.random.Generator) -> dict[str, Array]:
     """Return random parameters of all parts, as arrays by name."""
-    s = shape.settings
+    s = sizes.settings
     parameters = {
-        "actor": ppo.initial_actor(shape.actor, rng),
-        "critic": shape.critic.initial(rng),
-        "log_std": np.full(shape.actions, np.log(s.initial_std), dtype=np.float32),
+        "actor": ppo.initial_actor(sizes.actor, rng),
+        "critic": sizes.critic.initial(rng),
+        "log_std": np.full(sizes.actions, np.log(s.initial_std), dtype=np.float32),
         "reward_scale": np.ones(1, dtype=np.float32),
     }
     if s.latent:
-        parameters["decoder"] = shape.decoder.initial(rng)
-        read, units = shape.inputs + shape.actions + 1, s.recurrent
-        sizes = ((read, s.embedding), (s.embedding, 3 * units), (units, 3 * units), (units, 2 * s.latent))
-        for (rows, columns), name in zip(sizes, ENCODER[::2], strict=True):
+        parameters["decoder"] = sizes.decoder.initial(rng)
+        read, units = sizes.inputs + sizes.actions + 1, s.recurrent
+        matrices = ((read, s.embedding), (s.embedding, 3 * units), (units, 3 * units), (units, 2 * s.latent))
+        for (rows, columns), name in zip(matrices, ENCODER[::2], strict=True):
             weights = rng.standard_normal((rows, columns), dtype=np.float32) / np.float32(np.sqrt(rows))
             parameters |= {name: weights, f"{name}_bias": np.zeros(columns, dtype=np.float32)}
     return parameters
@@ -163,7 +163,7 @@ class Memory(NamedTuple):
 class BeliefPolicy:
     """Reads what the last step did, updates its belief, and acts on both; `explore` adds exploration noise."""
 
-    shape: Shape
+    sizes: Sizes
     parameters: Mapping[str, Array]
     view: FlatView
     explore: Callable[[Array], Array] | None = None
@@ -175,11 +175,11 @@ class BeliefPolicy:
 
     def begin(self, shape: tuple[int, ...]) -> Memory:
         self.believed = []
-        return Memory(np.zeros((*shape, self.shape.settings.recurrent), dtype=np.float32), None)
+        return Memory(np.zeros((*shape, self.sizes.settings.recurrent), dtype=np.float32), None)
 
     def act(self, now: Moment, memory: Memory) -> tuple[Array, Memory]:
         inputs, units = self.believe(self.view.inputs(now.observation, now.stage), now.reward, memory)
-        actions = self.shape.actor.forward(self.parameters["actor"], inputs)
+        actions = self.sizes.actor.forward(self.parameters["actor"], inputs)
         if self.explore is not None:
             actions = self.explore(actions)
             self.believed.append(inputs)
@@ -189,7 +189,7 @@ class BeliefPolicy:
     def believe(self, inputs: Array, reward: Array | None, memory: Memory) -> tuple[Array, Array]:
         """Return the inputs of the actor, which end with the new belief, and the encoder's units."""
         p, units = self.parameters, memory.units
-        if not self.shape.settings.latent:
+        if not self.sizes.settings.latent:
             return inputs, units
         if reward is not None and memory.actions is not None:
             scaled = (reward / p["reward_scale"])[..., None]
@@ -246,7 +246,7 @@ class History(NamedTuple):
 
 
 def elbo_loss(
-    shape: Shape, p: Mapping[str, Tensor], history: History, rng: np.random.Generator
+    sizes: Sizes, p: Mapping[str, Tensor], history: History, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return reconstruction and divergence of the evidence lower bound, mean over posteriors and episodes.
 
@@ -254,7 +254,7 @@ def elbo_loss(
     """
     import torch
 
-    s = shape.settings
+    s = sizes.settings
     inputs, actions, rewards, alive = history
     lengths = alive.sum(0)  # (episodes,): steps taken
     mean, log_var = encode(p, actions, inputs[1:], rewards)
@@ -266,15 +266,15 @@ def elbo_loss(
     sample = mean[posterior, column] + (0.5 * log_var[posterior, column]).exp() * noise
     step = _some(rng, s.decoded, lengths)  # (decoded, episodes)
     known = torch.cat([inputs[step, column], inputs[step + 1, column], actions[step, column]], dim=-1)
-    predicted = decode(shape, p["decoder"], sample, known)
+    predicted = decode(sizes, p["decoder"], sample, known)
     error = (predicted - rewards[step, column]) ** 2  # (posteriors, decoded, episodes)
     return (error.mean((0, 1)) * lengths).mean(), kl
 
 
-def decode(shape: Shape, theta: Tensor, latent: Tensor, known: Tensor) -> Tensor:
+def decode(sizes: Sizes, theta: Tensor, latent: Tensor, known: Tensor) -> Tensor:
     """Return rewards (posteriors, decoded, episodes) of transitions (decoded, episodes, …) for every latent sample."""
-    latents = shape.settings.latent
-    (weights, bias), *others = shape.decoder.layers(theta)
+    latents = sizes.settings.latent
+    (weights, bias), *others = sizes.decoder.layers(theta)
     # The first layer is applied to latents and transitions separately and then summed over pairs: fewer products.
     x = (latent @ weights[:latents])[:, None] + (known @ weights[latents:] + bias)
     for weights, bias in others:
@@ -299,22 +299,24 @@ class Learner:
     def __init__(self, task: Task, view: FlatView, settings: Settings, rng: np.random.Generator) -> None:
         import torch
 
+        from dibs.policies.optimizers import Adam
+
         self.view, self.settings, self.rng = view, settings, rng
-        self.shape = Shape(view.size, task.environment.action_dim, settings)
-        self.parameters = initial(self.shape, rng)
-        self._policy = ppo.ActorCritic(self.shape.actor, self.parameters, settings, rng)
+        self.sizes = Sizes(view.size, task.environment.action_dim, settings)
+        self.parameters = initial(self.sizes, rng)
+        self._policy = ppo.ActorCritic(self.sizes.actor, self.parameters, settings, rng)
         # Tensors share the arrays' memory: the optimizer's steps show in `parameters`.
         self._tensors = {name: torch.from_numpy(array) for name, array in self.parameters.items()}
         self.history: History | None = None
         self._first = True  # no iteration so far
         if settings.latent:
             self._vae = [self._tensors[name].requires_grad_() for name in (*ENCODER, "decoder")]
-            self._vae_adam = torch.optim.Adam(self._vae, lr=settings.vae_learning_rate)
+            self._vae_adam = Adam(self._vae, lr=settings.vae_learning_rate)
 
     def acting(self, explore: bool) -> BeliefPolicy:
         """Return the policy of the current parameters."""
         noise = ppo.gaussian_noise(self.rng, self.parameters["log_std"]) if explore else None
-        return BeliefPolicy(self.shape, self.parameters, self.view, noise)
+        return BeliefPolicy(self.sizes, self.parameters, self.view, noise)
 
     def iterate(self, task: Task) -> int:
         """Run every task, then improve the policy, then encoder and decoder; return the environment steps taken."""
@@ -333,13 +335,10 @@ class Learner:
         return episodes.steps
 
     def check(self, task: SpecTask) -> tuple[list[Bools], int]:
-        """Return successes at the targets' full size without exploration, and the steps this took."""
-        measured = replace(task, depth=0.0)
-        draws = draw(measured, self.settings.check_rollouts, self.rng)
-        tested = rollout(measured, self.acting(explore=False), draws)
-        return [tested.success], tested.steps
+        """Return successes without exploration, and the steps this took."""
+        return ppo.check(task, self.acting(explore=False), self.settings.check_rollouts, self.rng)
 
-    def _remember(self, episodes: ppo.Episodes, horizon: int) -> None:
+    def _remember(self, episodes: ppo.Experience, horizon: int) -> None:
         """Keep episodes, padded to the horizon, and drop the oldest ones."""
 
         def flat(array: Array, time: int) -> Array:
@@ -363,7 +362,7 @@ class Learner:
         time = max(int(alive.sum(0).max()), 1)
         scaled = rewards[:time] / float(self.parameters["reward_scale"][0])
         history = History(*ppo.tensors(inputs[: time + 1], actions[:time], scaled, alive[:time]))
-        reconstruction, kl = elbo_loss(self.shape, self._tensors, history, self.rng)
+        reconstruction, kl = elbo_loss(self.sizes, self._tensors, history, self.rng)
         self._vae_adam.zero_grad()
         (reconstruction + self.settings.kl_weight * kl).backward()
         torch.nn.utils.clip_grad_norm_(self._vae, 1.0)
@@ -381,9 +380,9 @@ def policy(model: Model, tasks: Tasks) -> Policy:
         return Stopped(tasks.environment.action_dim)
     settings = parse_settings(Settings, model.metadata["settings"], "settings of the model")
     view = FlatView.of_model(model)
-    shape = Shape(view.size, tasks.environment.action_dim, settings)
+    sizes = Sizes(view.size, tasks.environment.action_dim, settings)
     rewards = Rewards(settings.reward, settings.bonus, settings.penalty)
-    return BeliefPolicy(shape, model.tensors, view, rewards=rewards)
+    return BeliefPolicy(sizes, model.tensors, view, rewards=rewards)
 
 
 LOOK: dict[str, Any] = {"color": "#8C564B", "marker": "^", "hatch": "|||", "dashes": (), "order": 5}

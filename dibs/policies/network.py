@@ -7,6 +7,7 @@ Hidden layers use the network's activation, the output is a tanh, so actions lie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from dibs.envs import Array
 from dibs.errors import DibsError
+from dibs.families import Tasks
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,13 @@ class Network:
             return (activated > 0.0).astype(activated.dtype)
         slope = activated * activated
         return np.subtract(1.0, slope, out=slope)
+
+
+def network_of(tasks: Tasks, hidden: Sequence[int] = (), inputs: int | None = None) -> Network:
+    """Return the shape of the actors of some tasks; with other hidden layers or another number of inputs if given."""
+    environment, model = tasks.environment, tasks.network
+    sizes = tuple(hidden or model.hidden)
+    return Network(inputs or environment.observation_dim, sizes, environment.action_dim, model.activation)
 
 
 def _affine(x: Array, weights: Array, biases: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,16 @@ class Scaling:
 
     def take(self, edges: npt.NDArray[np.intp]) -> Scaling:
         return Scaling(self.center[edges], self.half[edges])
+
+    @property
+    def tensors(self) -> dict[str, Array]:
+        """What files of teachers and models contain."""
+        return {"scaling_center": self.center, "scaling_half": self.half}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Array]) -> Scaling:
+        """Read what `tensors` returned."""
+        return cls(tensors["scaling_center"], tensors["scaling_half"])
 
 
 def edge_scaling(tasks: Tasks) -> Scaling:

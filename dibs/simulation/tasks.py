@@ -7,8 +7,8 @@ front, such as the candidates of a search, are free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -222,6 +222,10 @@ class EdgeTask:
     def tasks(self) -> int:
         return self.edges.tasks
 
+    def take(self, rows: Iterable[int]) -> EdgeTask:
+        """Return some of the edges."""
+        return replace(self, edges=self.edges.take([int(row) for row in rows]))
+
     def initial(self, uniforms: Array) -> Array:
         return self.edges.initial(uniforms)
 
@@ -343,6 +347,10 @@ class SpecTask:
     @property
     def tasks(self) -> int:
         return len(self.grounded.indices)
+
+    def take(self, rows: Iterable[int]) -> SpecTask:
+        """Return the task at some of the indices."""
+        return replace(self, grounded=self.grounded.at([self.indices[int(row)] for row in rows]))
 
     @cached_property
     def stages(self) -> int:

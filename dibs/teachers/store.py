@@ -49,8 +49,7 @@ def save_teacher(path: Path, teacher: Teacher, buffers: StateBuffers, origin: Or
         {
             "actor": teacher.actor,
             "head": teacher.head.astype(np.float32),
-            "scaling_center": teacher.scaling.center,
-            "scaling_half": teacher.scaling.half,
+            **teacher.scaling.tensors,
             **{f"arrivals {name}": states for name, states in teacher.arrivals.items()},
         },
         {**identity, "network": asdict(teacher.network), "settings": teacher.settings},
@@ -81,7 +80,7 @@ def load_teacher(path: str | Path | Teacher) -> Teacher:
         seed=meta["seed"],
         edges=tuple(meta["edges"]),
         network=network,
-        scaling=Scaling(tensors["scaling_center"], tensors["scaling_half"]),
+        scaling=Scaling.of(tensors),
         actor=tensors["actor"],
         head=tensors["head"],
         metrics=read_json(paths.metrics(Path(path)))["metrics"],

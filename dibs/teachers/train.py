@@ -16,7 +16,7 @@ from dibs.errors import DibsError, unknown
 from dibs.families import Split, Tasks
 from dibs.families.tasks import POOL
 from dibs.paths import BASE, split_of
-from dibs.policies.network import Network
+from dibs.policies.network import Network, network_of
 from dibs.policies.scaling import Scaling, edge_scaling
 from dibs.seeding import stream, torch_seed
 from dibs.settings import STRICT, Count, Share, Weight, parse_settings
@@ -304,12 +304,6 @@ def _check_kin(previous: Teacher, names: tuple[str, ...], assignment: Assignment
             f"the teacher of {previous.family} index {previous.index} was trained with other edges, another network or "
             "other regions than the family now has; train it again first"
         )
-
-
-def network_of(tasks: Tasks, hidden: Sequence[int] = ()) -> Network:
-    """Return the shape of the actors of some tasks; with other hidden layers if given."""
-    environment, model = tasks.environment, tasks.network
-    return Network(environment.observation_dim, tuple(hidden or model.hidden), environment.action_dim, model.activation)
 
 
 def random_resets(task: EdgeTask, count: int, rng: np.random.Generator) -> Draws:

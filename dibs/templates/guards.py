@@ -9,11 +9,12 @@ unseen index is used but its number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from dibs.envs import Array
 from dibs.spectrl import Graph
 from dibs.teachers.train import Teacher
 
@@ -47,6 +48,12 @@ def choose_path(graph: Graph, records: Mapping[str, EdgeRecord], index: int) -> 
     return max(options, key=merit)
 
 
+def records_of(indices: Sequence[int], edges: Sequence[str], success: Array, returns: Array) -> dict[str, EdgeRecord]:
+    """Return records from mean successes and returns (edges, indices)."""
+    rows = zip(edges, success.tolist(), returns.tolist(), strict=True)
+    return {name: EdgeRecord(tuple(indices), tuple(good), tuple(scores)) for name, good, scores in rows}
+
+
 def teacher_records(teachers: Sequence[Teacher]) -> dict[str, EdgeRecord]:
     """Return how the teachers of all training indices did on each edge."""
     indices, found = tuple(teacher.index for teacher in teachers), {}
@@ -57,6 +64,11 @@ def teacher_records(teachers: Sequence[Teacher]) -> dict[str, EdgeRecord]:
     return found
 
 
+def stored_records(records: Mapping[str, EdgeRecord]) -> dict[str, Any]:
+    """Return records as the metadata of a model contains them."""
+    return {name: asdict(record) for name, record in records.items()}
+
+
 def read_records(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, EdgeRecord]:
-    """Return records from the metadata of a model, where `dataclasses.asdict` has put them."""
+    """Return records from the metadata of a model."""
     return {name: EdgeRecord(**{k: tuple(v) for k, v in record.items()}) for name, record in stored.items()}

@@ -26,7 +26,7 @@ from dibs.spectrl import Edge, Graph
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher
 from dibs.templates.alignment import power, wrapped
-from dibs.templates.guards import EdgeRecord, choose_path
+from dibs.templates.guards import EdgeRecord, choose_path, read_records, stored_records
 from dibs.templates.motion import Motion, find_motion, share
 from dibs.templates.symmetry import Dynamics, moved_states
 from dibs.templates.template import check_indices, model_metadata, template_policy
@@ -120,15 +120,13 @@ class Moved:
             "base": self.base,
             "motion": np.stack([motion.motion for motion in motions]),
             "law": np.stack([motion.law for motion in motions]),
-            "scaling_center": self.scaling.center,
-            "scaling_half": self.scaling.half,
+            **self.scaling.tensors,
             **{f"recover {m.edge}": m.recover for m in motions if m.recover is not None},
         }
         known = ("kind", "words", "reason", "misfit", "residual", "clipped", "noise", "last", "solved", "tried")
         facts = {m.edge: {key: _plain(getattr(m, key)) for key in (*known, "warnings")} for m in motions}
-        records = {name: asdict(record) for name, record in self.records.items()}
         metadata: dict[str, Any] = {"class": "motion", "train": list(self.train), "edges": list(self.edges)}
-        metadata |= {"network": asdict(self.network), "records": records, "motions": facts}
+        metadata |= {"network": asdict(self.network), "records": stored_records(self.records), "motions": facts}
         return Model(tensors, metadata, steps, metrics)
 
     @classmethod
@@ -139,9 +137,7 @@ class Moved:
         for key in ("base", "motion", "law", "scaling_center", "scaling_half"):
             if key not in model.tensors or len(model.tensors[key]) != len(names):
                 raise damaged(where, f"{key}: expected a tensor for {len(names)} edges")
-        base, maps, laws, *scaling = (
-            model.tensors[key] for key in ("base", "motion", "law", "scaling_center", "scaling_half")
-        )
+        base, maps, laws = (model.tensors[key] for key in ("base", "motion", "law"))
         motions = {}
         for e, name in enumerate(names):
             known = meta["motions"][name]
@@ -149,11 +145,8 @@ class Moved:
             facts["warnings"] = tuple(facts["warnings"])
             recover = model.tensors.get(f"recover {name}")
             motions[name] = Motion(name, maps[e], laws[e], recover=recover, **facts)
-        records = {
-            name: EdgeRecord(**{key: tuple(values) for key, values in record.items()})
-            for name, record in meta["records"].items()
-        }
-        return cls(tuple(meta["train"]), names, network, Scaling(*scaling), base, motions, records)
+        train, scaling = tuple(meta["train"]), Scaling.of(model.tensors)
+        return cls(train, names, network, scaling, base, motions, read_records(meta["records"]))
 
 
 def _plain(value: Any) -> Any:

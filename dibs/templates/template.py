@@ -30,7 +30,7 @@ from dibs.spectrl import Graph
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher
 from dibs.templates.fit import FitSettings, Supervision
-from dibs.templates.guards import EdgeRecord, choose_path, read_records, teacher_records
+from dibs.templates.guards import EdgeRecord, choose_path, read_records, stored_records, teacher_records
 from dibs.templates.polynomial import identity, unroll_to
 
 RUNAWAY = 1e6  # parameters this large mean that a template does not extend to an index
@@ -190,11 +190,9 @@ class Template:
     def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
         """Return what its file contains."""
         tensors = {"kappa": self.kappa, "base": self.base, "base_index": self.base_index.astype(np.int64)}
-        scaling = {"scaling_center": self.scaling.center, "scaling_half": self.scaling.half}
         metadata: dict[str, Any] = {"class": "polynomial", "train": list(self.train), "edges": list(self.edges)}
-        records = {name: asdict(record) for name, record in self.records.items()}
-        metadata |= {"network": asdict(self.network), "records": records}
-        return Model({**tensors, **scaling}, metadata, steps, metrics)
+        metadata |= {"network": asdict(self.network), "records": stored_records(self.records)}
+        return Model({**tensors, **self.scaling.tensors}, metadata, steps, metrics)
 
     @classmethod
     def from_model(cls, model: Model, where: str) -> Template:

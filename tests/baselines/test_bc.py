@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from dibs.baselines import bc
-from dibs.baselines.flat import FlatView, flat_network
+from dibs.baselines.flat import FlatView
 from dibs.datasets.build import DatasetSettings, build
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import count_satisfied
 from dibs.families import Family, get_family, load_family
 from dibs.methods import Model
-from dibs.policies.network import Network
+from dibs.policies.network import Network, network_of
 from dibs.seeding import stream
 from dibs.spectrl import graph, parse
 from dibs.teachers.train import TeacherSettings, resolve, train_teacher
@@ -89,7 +89,7 @@ def test_it_clones_one_index_to_its_teachers_level() -> None:
     blocks = list(build(tasks, split, teacher, replay, DatasetSettings(size=5000)))
     states, actions = (np.concatenate([getattr(b, k) for b in blocks]) for k in ("states", "actions"))
     settings, view = bc.Settings(), FlatView.of_tasks(tasks, observe_stage=True)
-    network = flat_network(tasks, view, settings.hidden)
+    network = network_of(tasks, settings.hidden, view.size)
     inputs = view.inputs(states, np.zeros(len(states), dtype=np.intp))
     theta, losses = bc.clone(network, inputs, actions, settings, stream("test", "bc"))
     model = view.model({"theta": theta}, {"network": asdict(network)}, 0, {})

@@ -198,7 +198,7 @@ def test_ppo_improves_the_reward_of_a_bandit() -> None:
         actions = ppo_core.gaussian_noise(rng, model.parameters["log_std"])(mean)
         ones = np.ones((1, 1, 256), dtype=np.float32)
         inputs = np.concatenate([x, x])
-        episodes = ppo_core.Episodes(inputs, actions, -np.abs(actions - x)[..., 0], ones, ones)
+        episodes = ppo_core.Experience(inputs, actions, -np.abs(actions - x)[..., 0], ones, ones)
         model.improve(episodes, inputs)
     assert error() < before / 3
 

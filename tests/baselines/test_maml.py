@@ -12,7 +12,7 @@ import pytest
 from dibs.baselines import maml
 from dibs.baselines.flat import FlatView
 from dibs.baselines.ppo_core import (
-    Episodes,
+    Experience,
     advantages,
     collect,
     discounted,
@@ -37,18 +37,18 @@ SMALL: maml.Settings = SETTINGS["maml"]
 # --- gradients -------------------------------------------------------------------------------------------
 
 
-def some_batch(network: Network, theta: np.ndarray, tasks: int, rng: np.random.Generator) -> maml.Batch:
+def some_batch(network: Network, theta: np.ndarray, tasks: int, rng: np.random.Generator) -> maml.PolicyBatch:
     inputs = rng.standard_normal((tasks, 12, network.inputs))
     actions = rng.standard_normal((tasks, 12, network.outputs))
     mean = network.forward(theta[: network.size], inputs.copy())
     sampled = log_probability(mean, theta[network.size :], actions)
     weight = (rng.random((tasks, 12)) < 0.8).astype(float)
     arrays = (inputs, actions, rng.standard_normal((tasks, 12)), weight, sampled)
-    return maml.Batch(*(torch.from_numpy(np.asarray(a, dtype=np.float64)) for a in arrays))
+    return maml.PolicyBatch(*(torch.from_numpy(np.asarray(a, dtype=np.float64)) for a in arrays))
 
 
 @pytest.fixture
-def problem() -> tuple[Network, Any, maml.Batch, maml.Batch, maml.Settings]:
+def problem() -> tuple[Network, Any, maml.PolicyBatch, maml.PolicyBatch, maml.Settings]:
     rng = np.random.default_rng(0)
     network = Network(3, (5, 4), 2)
     theta = maml.initial(network, 0.5, rng).astype(np.float64) + 0.1 * rng.standard_normal(network.size + 2)
@@ -57,11 +57,13 @@ def problem() -> tuple[Network, Any, maml.Batch, maml.Batch, maml.Settings]:
     return network, torch.from_numpy(theta), *batches, settings
 
 
-def naive_meta_loss(network: Network, theta: Any, before: maml.Batch, after: maml.Batch, s: maml.Settings) -> Any:
+def naive_meta_loss(
+    network: Network, theta: Any, before: maml.PolicyBatch, after: maml.PolicyBatch, s: maml.Settings
+) -> Any:
     """The same loss as a loop over tasks with `create_graph`."""
     total = 0.0
     for t in range(len(before.weight)):
-        b, fresh = (maml.Batch(*(x[t] for x in batch)) for batch in (before, after))
+        b, fresh = (maml.PolicyBatch(*(x[t] for x in batch)) for batch in (before, after))
         ratio = maml.log_ratio(network, theta, b).exp()
         inner = -(b.weight * ratio * b.advantages).sum() / b.weight.sum()
         (slope,) = torch.autograd.grad(inner, theta, create_graph=True)
@@ -103,7 +105,7 @@ def test_the_gradient_is_of_second_order(problem: Any) -> None:
         [
             torch.func.grad(
                 lambda x, t=t: maml.meta_loss(
-                    network, x, *(maml.Batch(*(a[t : t + 1] for a in b)) for b in (before, after)), still
+                    network, x, *(maml.PolicyBatch(*(a[t : t + 1] for a in b)) for b in (before, after)), still
                 )
             )(own[t])
             for t in range(3)
@@ -116,7 +118,7 @@ def test_adaptation_is_one_policy_gradient_step(problem: Any) -> None:
     network, theta, before, _, s = problem
     own = maml.adapt(network, theta, before, s.inner_step)
     for t in range(3):
-        b = maml.Batch(*(x[t] for x in before))
+        b = maml.PolicyBatch(*(x[t] for x in before))
         start = theta.clone().requires_grad_()
         probability = maml.log_ratio(network, start, b) + b.sampled  # as a logarithm
         loss = -(b.weight * probability * b.advantages).sum() / b.weight.sum()
@@ -127,11 +129,11 @@ def test_adaptation_is_one_policy_gradient_step(problem: Any) -> None:
 # --- the shared helpers ----------------------------------------------------------------------------------
 
 
-def episodes(rewards: np.ndarray, alive: np.ndarray, ended: np.ndarray) -> Episodes:
+def episodes(rewards: np.ndarray, alive: np.ndarray, ended: np.ndarray) -> Experience:
     """One task, one rollout."""
     column = [np.asarray(x, dtype=np.float32)[:, None, None] for x in (rewards, alive, ended)]
     inputs = np.zeros((len(rewards) + 1, 1, 1, 1), dtype=np.float32)
-    return Episodes(inputs, inputs[:-1], *column)
+    return Experience(inputs, inputs[:-1], *column)
 
 
 @pytest.mark.parametrize("cut_off", [True, False])

@@ -21,7 +21,7 @@ from .small import SETTINGS, Small
 torch = pytest.importorskip("torch")
 
 SMALL: varibad.Settings = SETTINGS["varibad"]
-SHAPE = varibad.Shape(3, 2, SMALL)
+SHAPE = varibad.Sizes(3, 2, SMALL)
 LATENT = SMALL.latent
 
 
@@ -131,9 +131,9 @@ def test_the_belief_follows_from_the_drawn_actions_and_the_rewards(tiny: Family,
     """Replay recorded episodes: the same beliefs, so the memory holds what was drawn and not the mean."""
     task = SpecTask(tiny.tasks([0, 3]), Rewards("progress", 0.3, 0.1))
     view, rng = FlatView.of_tasks(tiny.tasks([0, 4]), True), np.random.default_rng(0)
-    shape = varibad.Shape(view.size, 2, replace(SMALL, latent=latent))
-    parameters = varibad.initial(shape, rng)
-    policy = varibad.BeliefPolicy(shape, parameters, view, explore=gaussian_noise(rng, parameters["log_std"]))
+    sizes = varibad.Sizes(view.size, 2, replace(SMALL, latent=latent))
+    parameters = varibad.initial(sizes, rng)
+    policy = varibad.BeliefPolicy(sizes, parameters, view, explore=gaussian_noise(rng, parameters["log_std"]))
     episodes = collect(task, policy, view, draw(task, 5, rng))
     kept = policy.believed
     assert len(kept) == len(episodes.actions) > 1
@@ -141,7 +141,7 @@ def test_the_belief_follows_from_the_drawn_actions_and_the_rewards(tiny: Family,
     for t, actions in enumerate(episodes.actions):
         inputs, units = policy.believe(episodes.inputs[t], reward, memory)
         assert np.array_equal(inputs, kept[t])
-        assert np.abs(actions - shape.actor.forward(parameters["actor"], inputs)).mean() > 0.1
+        assert np.abs(actions - sizes.actor.forward(parameters["actor"], inputs)).mean() > 0.1
         memory, reward = varibad.Memory(units, actions), episodes.rewards[t]
 
 
@@ -162,7 +162,7 @@ def test_the_most_recent_episodes_are_kept_in_whole_iterations() -> None:
         arrays = (np.full((5, 3, 2, *rest), n, dtype=np.float32) for rest in ((2,), (2,), (), (), ()))
         inputs, actions, rewards, alive, ended = arrays
         inputs = np.concatenate([inputs, inputs[:1]])
-        learner._remember(varibad.ppo.Episodes(inputs, actions, rewards, alive, ended), horizon=7)
+        learner._remember(varibad.ppo.Experience(inputs, actions, rewards, alive, ended), horizon=7)
     assert learner.history is not None and learner.history.inputs.shape == (8, 12, 2)
     assert learner.history.rewards[0].tolist() == [2.0] * 6 + [3.0] * 6
     assert learner.history.actions.max() == 1.0 and not learner.history.rewards[5:].any()  # clipped, padded
@@ -210,7 +210,7 @@ def test_a_belief_finds_unseen_goals_within_the_first_episode() -> None:
         learner = varibad.Learner(unseen, VIEW, varibad.Settings(latent=latent), rng)
         for _ in range(60):
             learner.iterate(Navigation(arc(rng, 16)))
-        policy = varibad.BeliefPolicy(learner.shape, learner.parameters, VIEW)
+        policy = varibad.BeliefPolicy(learner.sizes, learner.parameters, VIEW)
         returns[latent] = rollout(unseen, policy, draw(unseen, 1, rng)).returns.mean()
     print(f"mean return of the first episode without belief {returns[0]:.2f}, with {returns[5]:.2f}")
     assert returns[5] > 0.7 * returns[0]  # returns are negative
