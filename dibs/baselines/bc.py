@@ -36,8 +36,8 @@ class Cloning:
     """Adam's initial rate."""
     batch: int = 512
     """Rows per step."""
-    samples: int = 5_000
-    """Most rows taken per edge and index: by default, all that a dataset has."""
+    samples: int = 500_000
+    """Most rows of a dataset that are taken per edge and index."""
     check_every: int = 100
     """Steps between two measurements of the loss on held-out rows."""
     patience: int = 3

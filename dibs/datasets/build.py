@@ -4,10 +4,15 @@ Candidates come from the converged teacher's specification-satisfying rollouts, 
 the rates (α, β, γ). A candidate is kept if p_conf ≥ τ_c and labeled with the teacher's action, until there are M per
 edge. Rows are produced and written in blocks, in random order, so memory stays bounded and a prefix of a dataset is a
 sample of it.
+
+A head whose probabilities hardly reach τ_c would leave an edge without data, however good its teacher is. Then the
+threshold falls to the confidence that as many candidates reach as are good for certain: those from satisfying rollouts
+of the converged teacher, which are the share α of the mixture.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -40,11 +45,11 @@ class DatasetSettings:
     gamma: Weight = 0.6
     """Rate of initial states from resets, plain and randomized."""
     threshold: Share = 0.7
-    """τ_c: least confidence a state is kept at; 0 turns the filter off."""
+    """τ_c: least confidence a state is kept at; 0 turns the filter off. It is lowered where it keeps almost nothing."""
     size: Count = 5_000
     """M: labeled states per edge and index."""
     least_acceptance: Positive = 0.01
-    """Share of kept candidates below which building the dataset is an error."""
+    """Share of kept candidates below which the threshold is lowered; without alpha, it is an error."""
     require: Share = 0.5
     """Teacher's success on an edge below which the edge gets no rows: there is nothing to imitate."""
 
@@ -59,7 +64,9 @@ class Block:
     source: Rows  # (n,) index into SOURCES
     confidence: Array  # (n,)
     acceptance: float = 1.0
-    """Share of the edge's candidates that passed the filter so far."""
+    """Share of the edge's candidates that passed the filter at τ_c so far."""
+    threshold: float = 0.0
+    """Least confidence at which candidates are kept now."""
 
 
 def build(
@@ -80,24 +87,36 @@ def build(
         rng = stream("dataset", tasks.name, key, teacher.index, teacher.seed, name)
         candidates = _Candidates(tasks, teacher, e, replay[e], rates / rates.sum(), rng)
         kept = tried = trusted = 0
+        threshold = settings.threshold
         while kept < settings.size:
             states, source = candidates.next(min(BLOCK, max(4 * (settings.size - kept), 1024)))
             observations = tasks.environment.observe(states)
             confidence = teacher.confidence(e, observations)
-            passed = np.flatnonzero(confidence >= np.float64(settings.threshold))
-            good = passed[: settings.size - kept]
+            passed = confidence >= np.float64(threshold)
+            if threshold < settings.threshold:  # lowered: where a head gives one value, only what is good for certain
+                passed &= (confidence > threshold) | (source == SOURCES.index("on-policy"))
+            good = np.flatnonzero(passed)[: settings.size - kept]
             tried += len(states)
-            trusted += len(passed)
+            trusted += int(np.count_nonzero(confidence >= np.float64(settings.threshold)))
             kept += len(good)
             if len(good):
                 actions = teacher.act(e, observations[good])
-                yield Block(e, states[good], actions, source[good], confidence[good], trusted / tried)
-            if kept < min(settings.size, settings.least_acceptance * tried) and tried >= 20_000:
-                raise DibsError(
+                yield Block(e, states[good], actions, source[good], confidence[good], trusted / tried, threshold)
+            if (
+                kept < min(settings.size, settings.least_acceptance * tried)
+                and tried >= 20_000
+                and threshold == settings.threshold
+            ):
+                threshold = candidates.threshold(confidence)
+                found = (
                     f"{tasks.name} index {teacher.index} seed {teacher.seed}, edge {name}: the confidence filter "
-                    f"kept {kept} of {tried} candidates ({kept / tried:.2%}) at threshold {settings.threshold}; "
-                    "lower datasets.threshold, or raise datasets.alpha or teachers.confidence"
+                    f"kept {kept} of {tried} candidates ({kept / tried:.2%}) at threshold {settings.threshold}"
                 )
+                if threshold >= settings.threshold:
+                    raise DibsError(
+                        f"{found}; lower datasets.threshold, or raise datasets.alpha or teachers.confidence"
+                    )
+                print(f"warning: {found}; lowered to {threshold:.3g}", file=sys.stderr, flush=True)
 
 
 class _Candidates:
@@ -128,6 +147,10 @@ class _Candidates:
         parts = [self._on_policy(counts[0]), self._replay(counts[1]), self._reset(counts[2])]
         order = self.rng.permutation(count)
         return np.concatenate(parts)[order], np.repeat(np.arange(3), counts)[order]
+
+    def threshold(self, confidence: Array) -> float:
+        """Return the confidence that as many candidates (n,) reach as come from satisfying rollouts."""
+        return float(np.quantile(confidence, 1.0 - self.rates[0], method="lower")) if self.rates[0] else 1.0
 
     def _on_policy(self, count: int) -> Array:
         """Draw states of satisfying rollouts, from a pool of fresh ones and those of earlier calls."""

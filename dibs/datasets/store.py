@@ -63,7 +63,7 @@ def save_dataset(
         "actions": [f"action_{n}" for n in action_names],
     }
     schema = pa.schema(fields, metadata={KEY: json.dumps(plain(identity), sort_keys=True)})
-    rows, acceptance = dict.fromkeys(teacher.edges, 0), dict[str, float]()
+    rows, acceptance, thresholds = dict.fromkeys(teacher.edges, 0), dict[str, float](), dict[str, float]()
     with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for block in blocks:
             columns = [
@@ -76,8 +76,9 @@ def save_dataset(
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
             rows[teacher.edges[block.edge]] += len(block.states)
             acceptance[teacher.edges[block.edge]] = block.acceptance
+            thresholds[teacher.edges[block.edge]] = block.threshold
         # Known only at the end; replaces the metadata of the schema.
-        complete = {**identity, "acceptance": acceptance}
+        complete = {**identity, "acceptance": acceptance, "thresholds": thresholds}
         writer.add_key_value_metadata({KEY: json.dumps(plain(complete), sort_keys=True)})
     return rows
 

@@ -332,7 +332,22 @@ def _stage_problems(config: Config, chosen: Mapping[str, Family], known: set[str
         if d.alpha + d.beta + d.gamma == 0:
             yield "datasets", "alpha, beta and gamma are all 0: there is no source of states"
             break
+    yield from _unread_rows(config, chosen)
     yield from _algorithm_problems(config, chosen)
+
+
+def _unread_rows(config: Config, chosen: Mapping[str, Family]) -> Iterator[Problem]:
+    """Return the problems of datasets that are larger than what a method reads of them."""
+    for name, family in chosen.items():
+        size = config.dataset_settings(family).size
+        for method in config.methods:
+            with suppress(DibsError):  # reported elsewhere
+                if "datasets" not in get_method(get_method(method).model_method).needs:
+                    continue
+                most = getattr(config.method_settings(method, family), "samples", size)
+                if most < size:
+                    text = f"{size} rows per edge and index of '{name}', of which '{method}' reads only {most}"
+                    yield "datasets.size", f"{text}; raise its `samples`, or lower the size"
 
 
 def _algorithm_problems(config: Config, chosen: Mapping[str, Family]) -> Iterator[Problem]:

@@ -3,7 +3,8 @@
 Directions × signs × rollouts × edges × restarts advance in one array program. ±δ meet the same initial states and the
 same noise, so their difference is due to δ alone. The anchor λ_x‖θ − θ_prev‖² and the confidence loss enter the score
 of every candidate: this is how a derivative-free method minimizes the joint objective L_RL + λ_x L_xreg + λ_conf
-L_conf. The confidence head itself is fitted by Newton's method on the trunk's features.
+L_conf. Among iterates with equal success, the best has the largest return minus anchor, and a search has converged
+when that no longer rises. The confidence head itself is fitted by Newton's method on the trunk's features.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dibs.simulation import EdgeTask, Rows, StateRecorder, draw, rollout
 from dibs.teachers.base import Algorithm, Assignment, Learned
 from dibs.teachers.confidence import ConfidenceHead, candidate_losses
 
-SAVED = ("theta", "best_theta", "best_success", "best_returns", "stale", "steps", "curve", "active")
+SAVED = ("theta", "best_theta", "best_success", "best_value", "best_returns", "stale", "steps", "curve", "active")
 """Attributes of a search that a checkpoint contains."""
 
 
@@ -69,7 +70,7 @@ def _run(assignment: Assignment, settings: ArsSettings) -> dict[str, Any]:
             if search.converged or iteration == settings.iterations:
                 break
         search.climb(refit=check)
-    best = _best_restart(search.best_success, search.best_returns, search.edges, search.restarts)
+    best = _best_restart(search.best_success, search.best_value, search.edges, search.restarts)
     found = {"theta": search.best_theta[best], "head": None, "steps": search.steps}
     return {**found, "iterations": iteration, "curve": search.curve}
 
@@ -87,13 +88,10 @@ class _Search:
             self.theta = self.network.initial(assignment.rng, (rows,), settings.initial_gain)
         else:
             self.theta = assignment.start.astype(np.float32).copy()
-        self.pull: Array | None = None
-        if assignment.previous is not None and assignment.anchor > 0.0:
-            self.pull = assignment.previous.astype(np.float32)[self.edge]
         self.head = ConfidenceHead.zeros(rows, self.network.hidden[-1])
         self.best_theta = self.theta.copy()
         self.best_success = np.full(rows, -1.0)
-        self.best_returns = np.full(rows, -np.inf)
+        self.best_value, self.best_returns = np.full((2, rows), -np.inf)  # return with and without the anchor's cost
         self.stale = np.zeros(rows, dtype=int)
         self.steps = 0
         self.curve: list[dict[str, float]] = []
@@ -128,16 +126,18 @@ class _Search:
         outcome = rollout(self.task, policy, draw(self.task, self.settings.check_rollouts, assignment.rng))
         self.steps += outcome.steps
         success, returns = outcome.success.mean(axis=-1), outcome.returns.mean(axis=-1)
+        value = returns - assignment.pull(self.theta[active], self.edge[active])
         better = (success > self.best_success[active]) | (
-            (success == self.best_success[active]) & (returns > self.best_returns[active])
+            (success == self.best_success[active]) & (value > self.best_value[active])
         )
         chosen = active[better]
-        gained = returns[better] - self.best_returns[chosen]
+        gained = value[better] - self.best_value[chosen]
         self.stale[active] += 1
-        # A better return counts as progress only if it is more than noise around the best.
-        self.stale[chosen[(gained > 0.01 * np.abs(returns[better])) | (success[better] < 1.0)]] = 0
+        # A better value counts as progress only if it is more than noise around the best.
+        self.stale[chosen[(gained > 0.01 * np.abs(value[better])) | (success[better] < 1.0)]] = 0
         self.best_theta[chosen] = self.theta[chosen]
-        self.best_success[chosen], self.best_returns[chosen] = success[better], returns[better]
+        self.best_success[chosen], self.best_value[chosen] = success[better], value[better]
+        self.best_returns[chosen] = returns[better]
         shape = (self.edges, self.restarts)
         self.curve.append(
             {
@@ -170,8 +170,7 @@ class _Search:
         self.steps += outcome.steps
         buffers.add(edges, recorder.states(), outcome.lengths[shown], outcome.success[shown])
         scores: Array = np.ascontiguousarray(outcome.returns.mean(axis=-1).T)  # (rows, count)
-        if self.pull is not None:
-            scores = scores - assignment.anchor * np.sum((candidates - self.pull[active, None]) ** 2, axis=-1)
+        scores = scores - assignment.pull(candidates, edges)
         if assignment.confidence > 0.0 and buffers.ready(edges):
             head = self.head.take(active)
             scores = scores - assignment.confidence * candidate_losses(assignment, candidates, head, edges)
@@ -180,10 +179,10 @@ class _Search:
         self.theta[active] += ascent(scores, delta, settings.best, settings.step, "best").astype(np.float32)
 
 
-def _best_restart(success: Array, returns: Array, edges: int, restarts: int) -> Rows:
-    """Return the row of the best restart of each edge: by success, then by return."""
+def _best_restart(success: Array, value: Array, edges: int, restarts: int) -> Rows:
+    """Return the row of the best restart of each edge: by success, then by return minus anchor."""
     rows = np.arange(edges * restarts).reshape(edges, restarts)
-    keys = np.lexsort((returns.reshape(edges, restarts), success.reshape(edges, restarts)), axis=1)
+    keys = np.lexsort((value.reshape(edges, restarts), success.reshape(edges, restarts)), axis=1)
     return rows[np.arange(edges), keys[:, -1]]
 
 

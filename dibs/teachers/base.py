@@ -53,6 +53,14 @@ class Assignment:
     """Where an algorithm keeps finished pieces and checkpoints, under names that begin with `piece`."""
     piece: str = ""
 
+    def pull(self, theta: Array, edges: Rows) -> Array:
+        """Return λ_x‖θ − θ_prev‖² (rows, ...) of parameters (rows, ..., size) on the given edges (rows,)."""
+        if self.previous is None or self.anchor == 0.0:
+            return np.zeros(theta.shape[:-1], dtype=np.float32)
+        previous = self.previous[edges].astype(np.float32)
+        apart = theta - previous.reshape(len(edges), *(1,) * (theta.ndim - 2), -1)
+        return np.asarray(self.anchor * np.sum(apart**2, axis=-1))
+
     @property
     def start(self) -> Array | None:
         """Weights (edges, size) to start from; None: random ones."""

@@ -1,14 +1,15 @@
 """State buffers kept while a teacher trains (paper, section 4.1): high quality, low quality, replay.
 
 High-quality states come from rollouts that satisfy the edge's reach-avoid task. Low-quality states come from those
-that do not, including early exploration and randomized resets. The replay buffer takes both. Each buffer keeps a
-uniform sample of all that it was offered, in bounded memory.
+that do not, including early exploration and randomized resets, and from perturbed observations: some states of all
+rollouts are offered a second time, moved by normal noise. The replay buffer takes the states of all rollouts. Each
+buffer keeps a uniform sample of all that it was offered, in bounded memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dibs.envs import Array
 from dibs.simulation import Bools, Rows
 
 KINDS = ("high", "low", "replay")
+PERTURBED = 0.1  # share of the visited states that are offered a second time, perturbed
 
 
 @dataclass
@@ -53,18 +55,39 @@ class Reservoir:
         return self.states[: len(self)]
 
 
+@dataclass(frozen=True, eq=False)
+class Perturbation:
+    """How observations of every edge are perturbed."""
+
+    std: Array
+    """Standard deviation (edges, dim) of the noise."""
+    allowed: Callable[[Array], Array]
+    """Maps states (n, dim) to the nearest ones that the environment allows."""
+
+    def __call__(self, edge: int, states: Array, rng: np.random.Generator) -> Array:
+        """Return perturbed states (n, dim)."""
+        noise = self.std[edge] * rng.standard_normal(states.shape, dtype=np.float32)
+        return self.allowed((states + noise).astype(np.float32))
+
+
 class StateBuffers:
     """The three buffers of every edge of one teacher."""
 
     def __init__(
-        self, edges: int, state_names: Sequence[str], rng: np.random.Generator, capacity: int = 10_000
+        self,
+        edges: int,
+        state_names: Sequence[str],
+        rng: np.random.Generator,
+        capacity: int = 10_000,
+        perturbation: Perturbation | None = None,
     ) -> None:
-        self.state_names = tuple(state_names)
+        self.state_names, self.rng, self.perturbation = tuple(state_names), rng, perturbation
         self.edges = [{kind: Reservoir(capacity, len(self.state_names), rng) for kind in KINDS} for _ in range(edges)]
 
     def take(self, edges: Sequence[int]) -> StateBuffers:
         """Return the buffers of some edges; they are shared, not copied."""
-        part = StateBuffers(0, self.state_names, self.edges[0]["high"].rng)
+        kept = self.perturbation and replace(self.perturbation, std=self.perturbation.std[list(edges)])
+        part = StateBuffers(0, self.state_names, self.rng, perturbation=kept)
         part.edges = [self.edges[e] for e in edges]
         return part
 
@@ -94,6 +117,9 @@ class StateBuffers:
         buffers["high"].add(states[valid & satisfied])
         buffers["low"].add(states[valid & ~satisfied])
         buffers["replay"].add(states[valid])
+        if self.perturbation is not None:
+            seen = states[valid & (self.rng.random(valid.shape) < PERTURBED)]
+            buffers["low"].add(self.perturbation(edge, seen, self.rng))
 
     def ready(self, edges: Rows, least: int = 256) -> bool:
         """Return whether all given edges have states of both qualities."""

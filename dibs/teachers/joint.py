@@ -27,7 +27,7 @@ from dibs.teachers.base import Assignment
 
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")  # of the library's algorithms …
 REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")  # … and replay buffers
-GAIN = 0.02  # relative rise of the return that counts as progress
+GAIN = 0.02  # relative rise of the return minus the anchor that counts as progress
 SAMPLE = 256  # states of either quality per evaluation of the confidence loss
 
 
@@ -78,6 +78,10 @@ class EdgeAssignment:
         policy = self.assignment.policy(theta[None], self.rows)
         outcome = rollout(self.checked, policy, draw(self.checked, rollouts, self.rng))
         return float(outcome.success.mean()), float(outcome.returns.mean())
+
+    def pull(self, theta: Array) -> float:
+        """Return λ_x‖θ − θ_prev‖²: a teacher maximizes its return minus this."""
+        return float(self.assignment.pull(theta[None], self.rows)[0])
 
     def keep_episodes(self) -> None:
         """Offer the episodes that have ended since the last call to the assignment's buffers."""
@@ -144,7 +148,7 @@ class Watch(BaseCallback):
     def __init__(self, part: EdgeAssignment, layers: list[nn.Linear], every: int, checks: int, patience: int) -> None:
         super().__init__()
         self.part, self.layers, self.every, self.checks, self.patience = part, layers, every, checks, patience
-        self.stale, self.mark = 0, -np.inf  # checks since the last rise, and the return then
+        self.stale, self.mark = 0, -np.inf  # checks since the last rise, and the value then
         self.best = (-1.0, -np.inf)
         self.theta = flat(layers)
         self.measured, self.due, self.converged = 0, 0, False
@@ -159,23 +163,25 @@ class Watch(BaseCallback):
         """Estimate the actor's success, and find out whether it has converged.
 
         Without patience, success 1.0 here and on three times as many rollouts is convergence. With patience, training
-        goes on until the return has not risen for that many checks, and the best actor is the one that must pass.
+        goes on until the return minus the anchor has not risen for that many checks, and the best actor is the one
+        that must pass.
         """
         self.part.keep_episodes()
         theta = flat(self.layers)
         success, returns = self.part.check(theta, self.checks)
+        value = returns - self.part.pull(theta)
         if success == 1.0 and not self.patience:
             success = self.part.check(theta, 3 * self.checks)[0]
             self.converged = success == 1.0
-        better = (success, returns) > self.best
+        better = (success, value) > self.best
         self.stale += 1
-        if better and (success > self.best[0] or returns > self.mark + GAIN * abs(self.mark)):
-            self.stale, self.mark = 0, returns
+        if better and (success > self.best[0] or value > self.mark + GAIN * abs(self.mark)):
+            self.stale, self.mark = 0, value
         if better:
-            self.best, self.theta = (success, returns), theta
+            self.best, self.theta = (success, value), theta
         if self.patience and self.best[0] == 1.0 and self.stale >= self.patience:
-            self.best = self.part.check(self.theta, 3 * self.checks)
-            self.converged = self.best[0] == 1.0
+            confirmed, best = self.part.check(self.theta, 3 * self.checks)
+            self.best, self.converged = (confirmed, best - self.part.pull(self.theta)), confirmed == 1.0
         self.curve.append({"edge": self.part.edge, "steps": self.num_timesteps, "success": success, "return": returns})
         if self.part.assignment.progress is not None:
             self.part.assignment.progress(

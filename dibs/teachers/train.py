@@ -13,7 +13,7 @@ import numpy as np
 
 from dibs.envs import Array
 from dibs.errors import DibsError, unknown
-from dibs.families import Split, Tasks
+from dibs.families import ReachAvoid, Split, Tasks
 from dibs.families.tasks import POOL
 from dibs.paths import BASE, split_of
 from dibs.policies.network import Network, network_of
@@ -23,7 +23,7 @@ from dibs.settings import STRICT, Count, Share, Weight, parse_settings
 from dibs.simulation import Draws, EdgeTask, StateRecorder, draw, rollout
 from dibs.statistics import wilson
 from dibs.teachers.base import Assignment, Learned, get_algorithm
-from dibs.teachers.buffers import StateBuffers
+from dibs.teachers.buffers import Perturbation, StateBuffers
 from dibs.teachers.confidence import ConfidenceHead, fit_heads, relabel
 from dibs.teachers.journal import Journal
 
@@ -47,6 +47,8 @@ class TeacherSettings:
     """Start from the previous teacher's weights, instead of from scratch."""
     capacity: Count = 10_000
     """States kept in each buffer of each edge."""
+    perturbation: Weight = 0.25
+    """Standard deviation of perturbed observations in the low-quality buffer, in half-widths of the edge; 0: none."""
     probes: Count = 400
     """Rollouts from randomized resets per edge, to show the head where the teacher fails."""
     relabel: bool = True
@@ -139,7 +141,13 @@ def train_teacher(
     key = ("teacher", tasks.name, BASE if index == 0 else split.key, index, seed)
     rng = stream(*key)
     edges = tasks.reach_avoid([index])
-    buffers = StateBuffers(edges.tasks, tasks.environment.state_names, rng, _capacity(tasks, settings))
+    buffers = StateBuffers(
+        edges.tasks,
+        tasks.environment.state_names,
+        rng,
+        _capacity(tasks, settings),
+        perturbation(edges, settings.perturbation),
+    )
     assignment = Assignment(
         edges=edges,
         network=network_of(tasks, settings.hidden),
@@ -304,6 +312,14 @@ def _check_kin(previous: Teacher, names: tuple[str, ...], assignment: Assignment
             f"the teacher of {previous.family} index {previous.index} was trained with other edges, another network or "
             "other regions than the family now has; train it again first"
         )
+
+
+def perturbation(edges: ReachAvoid, share: float) -> Perturbation | None:
+    """Return noise whose standard deviation is a share of the half-widths of each edge; None: no noise."""
+    if share == 0.0:
+        return None
+    low, high = edges.extent()
+    return Perturbation((share * (high - low) / 2).astype(np.float32), edges.allowed)
 
 
 def random_resets(task: EdgeTask, count: int, rng: np.random.Generator) -> Draws:

@@ -78,7 +78,7 @@ class FitSettings:
     """Iterations of L-BFGS after Adam, per edge and start (`dibs.templates.refine`): 0 is the paper's fit."""
     restarts: Natural = 0
     """Further starts of L-BFGS per edge: by continuation from small to large index, then from noise."""
-    samples: Count = 20_000
+    samples: Count = 500_000
     """Maximum number of rows of a dataset that are held in memory per edge and index."""
 
 

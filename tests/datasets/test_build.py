@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from dibs.datasets import build as module
-from dibs.datasets.build import SOURCES, DatasetSettings, _Candidates, build
+from dibs.datasets.build import SOURCES, Block, DatasetSettings, _Candidates, build
+from dibs.datasets.store import save_dataset
 from dibs.errors import DibsError
 from dibs.families import Split, Tasks
+from dibs.provenance import Origin
 from dibs.settings import parse_settings
 from dibs.simulation import Draws, EdgeTask, NetworkPolicy, StateRecorder, draw, rollout
 from dibs.spectrl import parse, satisfied
@@ -150,13 +154,14 @@ def test_the_same_seed_gives_the_same_rows_whatever_else_is_built(given, teacher
 
 @pytest.mark.parametrize("size", [10, 50_000])
 def test_a_filter_that_rejects_everything_is_reported_after_a_bounded_effort(given, teacher, replay, size, monkeypatch):
+    """Without α, no candidate is good for certain."""
     hopeless = replace(teacher, head=np.zeros_like(teacher.head))  # p_conf = 0.5 everywhere
     tried = []
     plain = _Candidates.next
     monkeypatch.setattr(_Candidates, "next", lambda self, count: tried.append(count) or plain(self, count))
     began = time.monotonic()
     with pytest.raises(DibsError) as found:
-        rows(given, hopeless, replay, size=size)
+        rows(given, hopeless, replay, size=size, alpha=0.0)
     assert time.monotonic() - began < 30.0
     assert 20_000 <= sum(tried) <= 20_000 + module.BLOCK
     expected = (
@@ -168,7 +173,7 @@ def test_a_filter_that_rejects_everything_is_reported_after_a_bounded_effort(giv
 
 def test_nearly_everything_rejected_is_reported_too(given, teacher, replay):
     with pytest.raises(DibsError) as found:
-        rows(given, teacher, replay, size=10**9, threshold=0.9, least_acceptance=0.99)
+        rows(given, teacher, replay, size=10**9, threshold=0.9, least_acceptance=0.99, alpha=0.0)
     kept, tried, share = re.search(
         r"kept (\d+) of (\d+) candidates \((.+)%\) at threshold 0.9", str(found.value)
     ).groups()
@@ -179,6 +184,45 @@ def test_a_dataset_that_is_complete_is_no_failure(given, teacher, replay):
     """Few candidates were kept, but enough."""
     made = rows(given, teacher, replay, size=30_000, threshold=0.9, least_acceptance=0.99)
     assert len(made[0]["states"]) == 30_000
+
+
+def test_a_head_that_never_reaches_the_threshold_keeps_its_highest_states(given, teacher, replay, capsys):
+    """The head ranks as before, but hardly any p reaches it. As many are kept as α says are good for certain."""
+    timid = np.array(teacher.head)
+    timid[:, -1] -= 20.0
+    timid_teacher = replace(teacher, head=timid)
+    plain = rows(given, teacher, replay, size=30_000, threshold=0.0)
+    blocks: dict[int, list[Block]] = {}
+    for block in build(*given, timid_teacher, replay, DatasetSettings(size=3000)):
+        blocks.setdefault(block.edge, []).append(block)
+    shown = capsys.readouterr().err.splitlines()
+    for edge, line in zip((0, 1), shown, strict=True):
+        made = np.concatenate([b.confidence for b in blocks[edge]])
+        assert len(made) == 3000
+        last = blocks[edge][-1]
+        share = np.mean(timid_teacher.confidence(edge, plain[edge]["states"]) >= last.threshold)
+        assert share == pytest.approx(0.8 / 1.7, abs=0.03)  # (α, β, γ) = (0.8, 0.3, 0.6)
+        assert made.min() >= last.threshold and last.acceptance < 0.01  # at the asked threshold
+        assert re.match(rf"warning: tiny index 2 seed 0, edge {teacher.edges[edge]}: .* kept .*; lowered", line)
+
+
+def test_a_head_that_gives_one_value_leaves_the_states_of_satisfying_rollouts(given, teacher, replay):
+    constant = np.zeros_like(teacher.head)
+    constant[:, -1] = -1.0
+    made = rows(given, replace(teacher, head=constant), replay, size=500)
+    for got in made.values():
+        assert len(got["states"]) == 500 and np.all(got["source"] == SOURCES.index("on-policy"))
+
+
+def test_a_file_says_which_threshold_held(given, teacher, replay, tmp_path):
+    timid = np.array(teacher.head)
+    timid[0, -1] -= 20.0
+    blocks = build(*given, replace(teacher, head=timid), replay, DatasetSettings(size=300))
+    names = given[0].environment.state_names, given[0].environment.action_names
+    origin = Origin("dataset", {"family": "tiny", "split": "gap2", "index": 2, "seed": 0}, "", "", {"datasets": 1}, ())
+    save_dataset(tmp_path / "d.parquet", teacher, *names, blocks, origin)
+    stored = json.loads(pq.read_metadata(tmp_path / "d.parquet").metadata[b"dibs"])["thresholds"]
+    assert stored["a>b"] == 0.7 and 0.0 < stored["start>a"] < 0.7
 
 
 def test_an_effort_without_bound_cannot_be_asked_for():

@@ -146,6 +146,14 @@ def test_one_error_lists_all_problems() -> None:
             "datasets: alpha, beta and gamma are all 0",
         ),
         ({"datasets": {"threshold": 1.5}}, "datasets.threshold: input should be less than or equal to 1"),
+        (
+            {"datasets": {"size": 600_000}, "methods": ["dibs"]},
+            "datasets.size: 600000 rows per edge and index of 'car2d-reach', of which 'dibs' reads only 500000",
+        ),
+        (
+            {"datasets": {"size": 900}, "methods": ["bc"], "baselines": {"bc": {"samples": 800}}},
+            "datasets.size: 900 rows per edge and index of 'car2d-reach', of which 'bc' reads only 800",
+        ),
         ({"datasets": {"size": 0}}, "datasets.size: input should be greater than or equal to 1"),
         ({"teachers": {"algorithm": "pppo"}}, "teachers.algorithm: unknown teacher algorithm 'pppo'. Did you mean"),
         ({"teachers": {"options": {"itrations": 3}}}, "teachers.options: unknown setting 'itrations'. Did you mean"),

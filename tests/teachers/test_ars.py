@@ -9,6 +9,7 @@ import pytest
 
 from dibs.families import get_family, load_family
 from dibs.teachers.ars import ArsSettings, _best_restart, train
+from dibs.teachers.base import Assignment
 
 QUICK = ArsSettings(
     directions=8, best=4, rollouts=8, iterations=40, restarts=1, check_rollouts=50, exploration=0.1, step=0.05
@@ -136,6 +137,33 @@ def test_the_best_iterate_is_kept_not_the_last(tiny, able, assign, quality):
 
 
 # --- restarts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anchor", [0.0, 1e6])
+def test_among_equals_the_best_iterate_has_the_best_return_minus_anchor(tiny, able, assign, monkeypatch, anchor):
+    """Candidates are not pulled, so the search moves; all iterates that it measures are."""
+    plain = Assignment.pull
+    monkeypatch.setattr(Assignment, "pull", lambda self, theta, edges: plain(self, theta, edges) * (theta.ndim == 2))
+    given = assign(tiny, previous=able, anchor=anchor)
+    learned = train(given, replace(QUICK, patience=3))
+    moved = np.linalg.norm(learned.theta - able, axis=1)
+    if anchor:  # nothing is better than the previous teacher, which succeeds
+        assert not moved.any() and learned.iterations == 3 * QUICK.check_every
+    else:
+        assert np.all(moved > 0.1) and learned.iterations > 3 * QUICK.check_every
+
+
+def test_the_pull_is_the_squared_distance_to_the_previous_teacher(tiny, assign):
+    rng = np.random.default_rng(0)
+    given = assign(tiny)
+    previous = given.network.initial(rng, (2,))
+    theta = given.network.initial(rng, (3, 4))
+    edges = np.array([1, 0, 1])
+    found = assign(tiny, previous=previous, anchor=0.5).pull(theta, edges)
+    for row, candidate in np.ndindex(3, 4):
+        apart = [float(a) - float(b) for a, b in zip(theta[row, candidate], previous[edges[row]], strict=True)]
+        assert found[row, candidate] == pytest.approx(0.5 * sum(x * x for x in apart), rel=1e-5)
+    assert not given.pull(theta, edges).any() and not assign(tiny, previous=previous).pull(theta, edges).any()
 
 
 def test_the_best_restart_is_by_success_then_by_return():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dibs.teachers.buffers import KINDS, Reservoir, StateBuffers
+from dibs.teachers.buffers import KINDS, Perturbation, Reservoir, StateBuffers
 
 
 def offer(reservoir: Reservoir, items: int, batches: list[int]) -> None:
@@ -96,6 +98,46 @@ def test_episodes_are_sorted_by_outcome_up_to_their_end():
     assert numbers(buffers, 0, "high") == []
     assert numbers(buffers, 0, "low") == [100, 101, 102, 110, 111, 112, 113, 120, 121, 122, 123]
     assert all(numbers(buffers, 1, kind) == [] for kind in KINDS)
+
+
+def perturbed(std: list[list[float]], **more: Any) -> StateBuffers:
+    """Buffers of one-dimensional states that the environment keeps below 130."""
+    perturbation = Perturbation(np.array(std, np.float32), lambda states: np.minimum(states, 130.0))
+    return StateBuffers(len(std), ["x"], np.random.default_rng(9), perturbation=perturbation, **more)
+
+
+def test_perturbed_observations_are_low_quality():
+    """Every tenth state of any rollout comes again, moved by the edge's noise, and nowhere else."""
+    buffers = perturbed([[0.0], [5.0]])
+    states = np.full((100, 80, 1), 100.0, np.float32)
+    for edge in (0, 1):
+        buffers.add_episodes(edge, states, np.ones((100, 80), bool), np.arange(80) < 60)
+    for edge in (0, 1):
+        assert np.all(buffers.edges[edge]["high"].view() == 100.0) and buffers.edges[edge]["high"].offered == 6000
+        assert np.all(buffers.edges[edge]["replay"].view() == 100.0) and buffers.edges[edge]["replay"].offered == 8000
+        again = buffers.edges[edge]["low"].offered - 2000  # the rest failed
+        assert again == pytest.approx(0.1 * 8000, abs=4 * np.sqrt(8000 * 0.09))
+    assert np.all(buffers.edges[0]["low"].view() == 100.0)
+    moved = buffers.edges[1]["low"].view()[2000:, 0]  # failed rollouts come first
+    assert moved.mean() == pytest.approx(100.0, abs=1.0) and moved.std() == pytest.approx(5.0, abs=0.5)
+
+
+def test_only_states_within_a_rollout_are_perturbed_and_stay_allowed():
+    buffers = perturbed([[100.0]])
+    states = np.full((50, 40, 1), 100.0, np.float32)
+    valid = np.arange(50)[:, None] < np.arange(40)
+    states[~valid] = np.nan
+    buffers.add_episodes(0, states, valid, np.ones(40, bool))
+    low = buffers.edges[0]["low"].view()
+    assert len(low) > 50 and np.isfinite(low).all() and low.max() == 130.0
+
+
+def test_a_part_of_the_buffers_perturbs_by_the_same_noise():
+    buffers = perturbed([[0.0], [5.0], [1.0]])
+    part = buffers.take([2, 1])
+    part.add_episodes(1, np.zeros((100, 50, 1), np.float32), np.ones((100, 50), bool), np.ones(50, bool))
+    found = buffers.edges[1]["low"].view()
+    assert len(found) > 300 and found.std() == pytest.approx(5.0, abs=0.6)
 
 
 def test_two_searches_of_one_edge_share_its_buffers():
