@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 # An interrupted run resumes. A finished one only prints the results again.
 demo: env ## run the whole method on a small config, about five minutes
 	@$(BIN)/python workflow/scripts/unlock.py
-	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml --quiet reason
+	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml
 	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
 	@printf '\nfigures:\n' && ls $(DEMO)/figures/*.png
 	@printf '\nnext, after `. $(BIN)/activate`:\n'

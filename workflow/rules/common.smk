@@ -11,6 +11,7 @@ from snakemake.settings.enums import Quietness
 
 from dibs.errors import DibsError
 from dibs.paths import Layout, metrics, timing
+from dibs.studies import console
 from dibs.studies.checks import parse_config
 from dibs.studies.plan import teacher_files
 from dibs.studies.variants import ROOT, Variants
@@ -136,3 +137,10 @@ if workflow.output_settings.dryrun:
     for handler in logger.handlers:
         for shown in handler.filters:
             shown.quiet = {*getattr(shown, "quiet", ())} - {Quietness.PROGRESS}
+
+
+# Progress and results instead of several lines per job. The full output is in .snakemake/log.
+OUTPUT = workflow.output_settings
+OWN_OUTPUT = OUTPUT.dryrun or OUTPUT.verbose or OUTPUT.printshellcmds or OUTPUT.debug_dag
+if workflow.is_main_process and not OWN_OUTPUT and {*(OUTPUT.quiet or ())} <= {Quietness.REASON}:
+    console.install(logger)
