@@ -6,7 +6,7 @@ commands print them once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -76,11 +76,14 @@ def _and_others(count: int) -> str:
 def out_of_reach(family: Family) -> dict[int, str]:
     """Return the indices at which no policy reaches a target in time, each with a sentence about it.
 
-    They are refused as training indices. At other indices they are doubts: every method fails there.
+    They are refused as training indices. At other indices they are doubts: every method fails there. If the
+    specification leaves a choice, all of its ways are out of reach at these indices.
     """
     tasks = family.tasks(range(family.last_index + 1))
-    horizon, environment, found = tasks.horizon, tasks.environment, dict[int, str]()
+    horizon, environment = tasks.horizon, tasks.environment
+    found: dict[str, dict[int, str]] = {}
     for edge in tasks.edges:
+        far = found.setdefault(edge.name, {})
         for target in _targets(edge):
             nearest, _ = _ways(tasks, edge, target)
             helped = np.maximum(nearest - horizon * np.array(environment.noise_scale), 0.0)  # noise may help all along
@@ -88,12 +91,19 @@ def out_of_reach(family: Family) -> dict[int, str]:
             if least is None:
                 return {}
             for i in np.flatnonzero(least > horizon * (1.0 + 1e-9)):
-                found.setdefault(
+                far.setdefault(
                     int(i),
                     f"regions.{target}: out of reach at index {i}: edge {edge.name} takes at least "
                     f"{np.ceil(least[i]):.0f} steps at top speed, and horizon is {horizon}",
                 )
-    return found
+    blocked = _on_every_path(tasks, {name: np.isin(tasks.indices, list(far)) for name, far in found.items()})
+    return {int(i): next(far[int(i)] for far in found.values() if int(i) in far) for i in np.flatnonzero(blocked)}
+
+
+def _on_every_path(tasks: Tasks, edges: Mapping[str, np.ndarray]) -> np.ndarray:
+    """At which indices (indices,) every way through the specification has one of its edges (indices,) marked."""
+    paths = [np.any([edges[edge.name] for edge in path], axis=0) for path in tasks.graph.paths()]
+    return np.asarray(np.all(paths, axis=0))
 
 
 # --- impossible ------------------------------------------------------------------------------------------
@@ -186,7 +196,8 @@ def _doubtful(tasks: Tasks, far: Collection[int]) -> Iterator[Finding]:
         if not region.arrays()["normal"].any():
             yield from _beyond_bounds(tasks, f"regions.{name}", region.center, region.reach, 1.0)
     for edge in tasks.edges:
-        yield from _doubtful_edge(tasks, edge, far)
+        yield from _doubtful_edge(tasks, edge)
+    yield from _hurried(tasks, far)
 
 
 def _beyond_bounds(tasks: Tasks, key: str, center: np.ndarray, half: np.ndarray, share: float) -> Iterator[Finding]:
@@ -206,7 +217,7 @@ def _beyond_bounds(tasks: Tasks, key: str, center: np.ndarray, half: np.ndarray,
     yield Finding(outside.any(axis=-1), say)
 
 
-def _doubtful_edge(tasks: Tasks, edge: Edge, far: Collection[int]) -> Iterator[Finding]:
+def _doubtful_edge(tasks: Tasks, edge: Edge) -> Iterator[Finding]:
     center, half, known = _source(tasks, edge)
     for name in _avoided(edge) if edge.source is not None else ():
         obstacle = tasks.regions[name]
@@ -228,17 +239,31 @@ def _doubtful_edge(tasks: Tasks, edge: Edge, far: Collection[int]) -> Iterator[F
                 f"regions.{target}: edge {edge.name} starts inside it at index {i}, so there is nothing to do"
             ),
         )
-        _, farthest = _ways(tasks, edge, target)
-        steps = tasks.environment.least_steps(farthest)
-        if steps is not None:
-            possible = ~np.isin(tasks.indices, list(far))
-            yield Finding(
-                possible & (steps > HURRY * tasks.horizon),
-                lambda i, target=target, steps=steps: (  # type: ignore[misc]
-                    f"regions.{target}: hard to reach in time at index {i}: from its farthest start, edge {edge.name} "
-                    f"takes at least {np.ceil(steps[i]):.0f} of {tasks.horizon} steps at top speed"
-                ),
-            )
+
+
+def _hurried(tasks: Tasks, far: Collection[int]) -> Iterator[Finding]:
+    """Find targets that take most of the horizon to reach, at indices where no way avoids that."""
+    slow: dict[tuple[str, str], np.ndarray] = {}
+    for edge in tasks.edges:
+        for target in _targets(edge):
+            _, farthest = _ways(tasks, edge, target)
+            steps = tasks.environment.least_steps(farthest)
+            if steps is None:
+                return
+            slow[edge.name, target] = steps
+    late = {key: steps > HURRY * tasks.horizon for key, steps in slow.items()}
+    by_edge = {edge.name: np.zeros(len(tasks.indices), dtype=bool) for edge in tasks.edges}
+    for (name, _), found in late.items():
+        by_edge[name] |= found
+    asked = _on_every_path(tasks, by_edge) & ~np.isin(tasks.indices, list(far))
+    for (name, target), steps in slow.items():
+        yield Finding(
+            asked & late[name, target],
+            lambda i, name=name, target=target, steps=steps: (  # type: ignore[misc]
+                f"regions.{target}: hard to reach in time at index {i}: from its farthest start, edge {name} "
+                f"takes at least {np.ceil(steps[i]):.0f} of {tasks.horizon} steps at top speed"
+            ),
+        )
 
 
 # --- edges -----------------------------------------------------------------------------------------------

@@ -54,16 +54,21 @@ def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | N
 
 
 def _choice() -> Description:
-    """Choice with one and two levels: past a wall by either of two fixed waypoints, then to the goal."""
+    """Choice with one and two levels: past a wall by either of two fixed waypoints, then to the goal.
+
+    The starts pass below a wall that cannot be jumped over. From far out, the way around it to the other waypoint takes
+    too long: only one waypoint is in reach at indices 0 … 6, only the other at 14 … 20, and both at 8 … 12.
+    """
+    wall, aside = 11.0, 6.0  # the start is below the wall at half of the last index
     regions: dict[str, Any] = {}
     levels = []
     for level in (1, 2):
         up = 16.0 * (level - 1)
         regions |= {
-            f"g{level}1": {"center": [2.0, 8.0 + up], "half_width": 1.0},
-            f"g{level}2": {"center": [8.0, 8.0 + up], "half_width": 1.0},
-            f"goal{level}": {"center": [0.0, 16.0 + up], "half_width": 1.0, "shift": [RIGHT, 0.0]},
-            f"wall{level}": {"center": [5.0, 4.75 + up], "half_width": [0.5, 2.25]},
+            f"g{level}1": {"center": [wall - aside, 8.0 + up], "half_width": 1.0},
+            f"g{level}2": {"center": [wall + aside, 8.0 + up], "half_width": 1.0},
+            f"goal{level}": {"center": [1.0, 16.0 + up], "half_width": 1.0, "shift": [2 * RIGHT, 0.0]},
+            f"wall{level}": {"center": [wall, 5.75 + up], "half_width": [0.6, 4.25]},
         }
         levels.append(f"(achieve reach(g{level}1) or achieve reach(g{level}2)); achieve reach(goal{level})")
     safe = "avoid(wall1) & avoid(wall2)"
@@ -75,11 +80,11 @@ def _choice() -> Description:
             "car2d-choice-l1": f"({levels[0]}) ensuring {safe}",
             "car2d-choice-l2": f"({'; '.join(levels)}) ensuring {safe}",
         },
-        "start": {"center": [0.0, 0.0], "noise": 0.3, "shift": [RIGHT, 0.0]},
+        "start": {"center": [1.0, 0.0], "noise": 0.3, "shift": [2 * RIGHT, 0.0]},
         "regions": regions,
         "last_index": 20,
         "gaps": [10, 5, 4, 2],
-        "horizon": 20,
+        "horizon": 12,
         "teacher": "ars",
         "teacher_minutes": 3,
         "network": {"hidden": [8]},

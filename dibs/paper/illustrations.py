@@ -31,6 +31,7 @@ from dibs.paper.families import BLOCK
 from dibs.paper.numbers import TOWERS
 from dibs.simulation import Draws
 from dibs.simulation.composed import Composed
+from dibs.spectrl import satisfied
 
 SAND, BROWN, RIM = "#D9C7A3", "#B5651D", "#5C3310"
 TAKEN: dict[str, Any] = {"fc": BROWN, "ec": RIM, "lw": 0.8}
@@ -88,7 +89,8 @@ def _towers(family: Family, panels: Sequence[tuple[str, list[int], int]], size: 
 
 
 def ways(tasks: Tasks, index: int) -> list[Trajectory]:
-    """Return one way for each path of the specification's graph, as the oracle goes it without noise."""
+    """Return one way for each path of the specification's graph that can be taken, as the oracle goes it without
+    noise."""
     task, found = tasks.at([index]), []
 
     def controller(rows: Sequence[int], edges: Sequence[str]) -> Controlled:
@@ -98,7 +100,8 @@ def ways(tasks: Tasks, index: int) -> list[Trajectory]:
         start = task.start_center[:, None]  # (tasks, rollouts, dim)
         still = np.zeros((len(path) * task.horizon, *start.shape))
         recorded = Composed([tuple(edge.name for edge in path)], controller).follow(task, Draws(start, still))
-        found.append(Trajectory(index, ROUTE, recorded.states[0, 0, : recorded.lengths[0, 0]]))
+        if satisfied(task.spec, task.regions_at(index), recorded.states[0], recorded.lengths[0])[0]:
+            found.append(Trajectory(index, ROUTE, recorded.states[0, 0, : recorded.lengths[0, 0]]))
     return found
 
 

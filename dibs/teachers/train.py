@@ -29,6 +29,7 @@ from dibs.teachers.journal import Journal
 
 WIDE_SHARE = 0.5  # of wider starts while training an edge that starts where its predecessor arrived
 SOLVED = 0.9  # a teacher whose success on an edge does not exceed this has failed it
+NOTHING = 0.5  # below this success on an edge, the previous teacher has nothing to pass on
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,12 @@ def train_teacher(
     if previous is not None:
         _check_kin(previous, tasks.edge_names, assignment)
     options = algorithm_settings(settings.algorithm, settings.options)
-    tasks, learned = _train_in_order(tasks, index, assignment, settings, options)
+    lost = [
+        e
+        for e, name in enumerate(tasks.edge_names)
+        if previous is not None and previous.metrics["edges"][name]["success"] < NOTHING
+    ]
+    tasks, learned = _train_in_order(tasks, index, assignment, settings, options, lost)
     edges = tasks.reach_avoid([index])
     assignment = replace(assignment, edges=edges)
     actor = learned.theta.astype(np.float32)
@@ -235,14 +241,16 @@ def _capacity(tasks: Tasks, settings: TeacherSettings) -> int:
 
 
 def _train_in_order(
-    tasks: Tasks, index: int, assignment: Assignment, settings: TeacherSettings, options: Any
+    tasks: Tasks, index: int, assignment: Assignment, settings: TeacherSettings, options: Any, lost: Sequence[int]
 ) -> tuple[Tasks, Learned]:
     """Train all edges at once, or group by group where edges start from the states in which others have arrived.
 
-    Returns the tasks with these states.
+    The `lost` edges, on which the previous teacher failed, are a group of their own without a previous teacher: one
+    that is stuck, such as in front of a wall around which the horizon was too short, would hold its successors there.
+    Returns the tasks with the states of arrival.
     """
     train = get_algorithm(settings.algorithm).train
-    if not any(tasks.from_arrivals(edge) for edge in tasks.edges):
+    if not any(tasks.from_arrivals(edge) for edge in tasks.edges) and not lost:
         return tasks, train(assignment, options)
     parts: dict[int, tuple[Array, Array | None]] = {}
     steps = iterations = 0
@@ -254,6 +262,8 @@ def _train_in_order(
             e for e in left if not tasks.from_arrivals(tasks.edges[e]) or str(tasks.edges[e].source) not in waiting
         ]
         group = group or left
+        fresh = group[0] in lost
+        group = [e for e in group if (e in lost) == fresh]
         edges = replace(tasks.reach_avoid([index]).take(group), wide_share=WIDE_SHARE)
         rows = np.array(group)
         part = replace(
@@ -262,7 +272,7 @@ def _train_in_order(
             scaling=assignment.scaling.take(rows),
             buffers=assignment.buffers.take(group),
             seed=(assignment.seed + 15_485_863 * group[0]) % 2**31,
-            previous=None if assignment.previous is None else assignment.previous[rows],
+            previous=None if assignment.previous is None or fresh else assignment.previous[rows],
             piece=f"edges {', '.join(edges.names)}: ",
         )
         learned = train(part, options)
@@ -286,7 +296,12 @@ def _arrivals(
 ) -> dict[str, Any]:
     """Return the states (n, dim) in which fresh rollouts of trained edges arrive, by name of the edge that is next."""
     after = {
-        e: [tasks.edges[k] for k in left if str(tasks.edges[k].source) == str(tasks.edges[e].target)] for e in group
+        e: [
+            tasks.edges[k]
+            for k in left
+            if str(tasks.edges[k].source) == str(tasks.edges[e].target) and tasks.from_arrivals(tasks.edges[k])
+        ]
+        for e in group
     }
     if not any(after.values()):
         return {"steps": 0, "starts": {}}

@@ -156,8 +156,8 @@ def test_the_order_of_the_indices_does_not_matter():
 def test_what_stands_still_is_drawn_once_and_without_arrows():
     ax = panel(tasks_of("car2d-choice-l1", [0, 10, 20]))
     assert sum(text in ("$g_{11}$", "$g_{12}$") for text in texts(ax)) == 2
-    fixed = [box for box in boxes(ax) if box[:2] == (1.0, 7.0)]
-    assert fixed == [(1.0, 7.0, 2.0, 2.0)]
+    fixed = [box for box in boxes(ax) if box[:2] == (4.0, 7.0)]
+    assert fixed == [(4.0, 7.0, 2.0, 2.0)]
     assert len([p for p in ax.patches if isinstance(p, FancyArrowPatch)]) == 4  # start and goal
 
 

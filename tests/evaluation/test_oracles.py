@@ -2,7 +2,7 @@
 
 Measured with these seeds: the oracle satisfies every index of every benchmark in all of 1000 rollouts; random
 actions fail at every index; the oracle of index 0 fails at 0.875 to 1 of the other indices (0.95 in the reach
-families, 0.9 in Choice, 0.875 to 1 in Reacher).
+families and Choice, 0.875 to 1 in Reacher).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from dibs.envs import Array, Car2D
 from dibs.errors import DibsError
 from dibs.evaluation.oracles import CONTROLLERS, Controlled, Controller, Goal, drive, oracle, oracle_rollouts
-from dibs.families import Family, families, get_family, load_family
+from dibs.families import Family, families, get_benchmark, get_family, load_family
 from dibs.seeding import stream
 from dibs.simulation import SpecTask, draw
 from dibs.simulation.composed import Composed, Path
@@ -96,6 +96,44 @@ def test_the_switch_needs_both_ways_around():
     assert (left[: middle + 1] > 0.99).all() and (right[middle:] > 0.99).all()
     # From far out on the other side the horizon is too short for the long way around.
     assert (left[-5:] == 0.0).all() and (right[:5] == 0.0).all()
+
+
+# --- choice: which branch is feasible where --------------------------------------------------------------
+
+ONLY_LEFT, BOTH, ONLY_RIGHT = range(7), range(8, 13), range(14, 21)
+
+
+@pytest.mark.parametrize("benchmark", ["car2d-choice-l1", "car2d-choice-l2"])
+def test_each_branch_of_choice_is_feasible_at_some_indices_only(benchmark):
+    found = get_benchmark(benchmark)
+    tasks = found.family.tasks(range(found.family.last_index + 1), found.specification)
+    paths = [tuple(edge.name for edge in path) for path in tasks.graph.paths()]
+    for index in tasks.indices:
+        for path in paths:
+            controls = [oracle(tasks, index, name) for name in path]
+            states, lengths = run(found.family, index, path, controls, 100, stream("branch", path[0], index))
+            rate = satisfied(tasks.spec, tasks.regions_at(index), states, lengths).mean()
+            sides = {name.partition(">")[2][-1] for name in path if ">g" in name and ">goal" not in name}
+            if index in BOTH or (sides == {"1"} and index in ONLY_LEFT) or (sides == {"2"} and index in ONLY_RIGHT):
+                assert rate > DELTA, (index, path)
+            elif index in ONLY_LEFT or index in ONLY_RIGHT:
+                assert rate < 0.05, (index, path)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3, 4, 16, 17, 18, 19, 20])
+def test_no_policy_takes_the_long_way_around_the_wall_of_choice(index):
+    """A bound on the way that holds for any policy: not only the oracle is too slow."""
+    family = get_family("car2d-choice")
+    car, regions = family.environment, family.regions_at(index)
+    (start,), (half,) = family.tasks([index]).start_center, family.tasks([index]).start_half
+    wall, far = regions["wall1"], regions["g12" if index < 10 else "g11"]
+    step = car.speed + np.sqrt(2.0) * car.noise
+    # A step is shorter than the wall is wide, so no way leads through; it may cut half a step off the corner.
+    assert step < 2.0 * wall.half_width[0]
+    corner = np.array([wall.center[0], wall.center[1] - wall.half_width[1] + step / 2])
+    nearest = far.center - np.sign(far.center - corner) * far.half_width
+    way = np.linalg.norm(corner - start) - np.linalg.norm(half) + np.linalg.norm(nearest - corner)
+    assert way > family.horizon * step
 
 
 # --- the oracles themselves ------------------------------------------------------------------------------

@@ -113,6 +113,30 @@ def test_regions_partly_and_wholly_outside_the_bounds():
         load_family(arm(center=[5.0, -1.0]))
 
 
+def test_only_what_every_way_through_a_choice_asks_is_out_of_reach():
+    """Of two waypoints in opposite directions, one is near at each index; with one of them alone, tasks are lost."""
+    family = load_family(
+        small(
+            specification="(achieve reach(left) or achieve reach(right)); achieve reach(goal)",
+            start={"center": [-10.0, 0.0], "shift": [2.0, 0.0]},
+            regions={
+                "left": {"center": [-8.0, 4.0], "half_width": 1.0},
+                "right": {"center": [8.0, 4.0], "half_width": 1.0},
+                "goal": {"center": [-10.0, 8.0], "half_width": 1.0, "shift": [2.0, 0.0]},
+            },
+            horizon=12,
+        )
+    )
+    assert family.out_of_reach == {} and family.warnings() == ()
+    data = family.description_data()
+    one = load_family(data | {"specification": "achieve reach(left); achieve reach(goal)"})
+    # 12 steps, each helped by 0.05 of noise per axis: reach 1 + 12 + 0.6 to the side of x = -8
+    assert min(one.out_of_reach) == 8 and max(one.out_of_reach) == 10
+    # The goal is out of reach from either waypoint at index 0 if it is far up: then no way is left.
+    data["regions"]["goal"] = {"center": [0.0, 40.0], "half_width": 1.0}
+    assert set(load_family(data).out_of_reach) == set(range(family.last_index + 1))
+
+
 def test_a_training_set_must_not_contain_a_task_out_of_reach():
     family = load_family(small(horizon=8))
     with pytest.raises(DibsError, match=r"split gap5 of mine: regions\.a: out of reach at index 10: edge start>a"):

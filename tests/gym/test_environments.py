@@ -539,7 +539,7 @@ def test_rewards_of_a_specification(name: str, stages: list[list[str]], avoided:
     ("name", "text", "way"),
     [
         ("car2d-reach-obs-k2", None, [(5, 8), (10, 16)]),
-        ("car2d-choice-l1", None, [(2, 8), (0, 16)]),
+        ("car2d-choice-l1", None, [(5, 8), (1, 16)]),
         ("reacher-stack-same-8", None, [(5, 0.3), (2.5, 5.1)]),
         (  # branches of different length, and obstacles that matter on one of them only
             "car2d-reach-obs",

@@ -41,16 +41,18 @@ def test_type_is_large_enough_to_print():
             assert min(sizes) >= 6.0
 
 
-def test_a_way_satisfies_the_specification():
+@pytest.mark.parametrize(("index", "count"), [(0, 1), (10, 4), (20, 1)])
+def test_a_way_satisfies_the_specification(index, count):
+    """Of the four ways through two choices, one can be taken from far out, and all from below the wall."""
     benchmark = get_benchmark("car2d-choice-l2")
-    tasks = benchmark.family.tasks([0, 10], benchmark.specification)
-    found = ways(tasks, 0)
-    assert len(found) == 4
+    tasks = benchmark.family.tasks([index], benchmark.specification)
+    found = ways(tasks, index)
+    assert len(found) == count
     for way in found:
-        assert way.states[0].tolist() == [0.0, 0.0]
-        assert tasks.regions_at(0)["goal2"].contains(way.states[-1:]).all()
-        assert satisfied(tasks.spec, tasks.regions_at(0), way.states[None]).all()
-    assert len({way.states.tobytes() for way in found}) == 4
+        assert way.states[0].tolist() == [1.0 + index, 0.0]
+        assert tasks.regions_at(index)["goal2"].contains(way.states[-1:]).all()
+        assert satisfied(tasks.spec, tasks.regions_at(index), way.states[None]).all()
+    assert len({way.states.tobytes() for way in found}) == count
 
 
 # --- towers ----------------------------------------------------------------------------------------------

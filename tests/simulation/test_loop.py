@@ -332,7 +332,7 @@ def test_states_that_are_no_numbers_count_as_never_visited() -> None:
 )
 def test_success_agrees_with_the_semantics_on_the_recorded_states(benchmark: str, turn: float) -> None:
     found = get_benchmark(benchmark)
-    task = SpecTask(found.family.tasks((0, 2, 7), found.specification))
+    task = SpecTask(found.family.tasks((0, 4, 7), found.specification))
     theta = NETWORK.initial(np.random.default_rng(3), gain=0.1)
     theta[-2:] = [2.0, np.arctanh(turn)]
     recorder = StateRecorder()

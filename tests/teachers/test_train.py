@@ -126,6 +126,23 @@ def test_a_teacher_that_failed_says_so_and_the_chain_goes_on(tiny, settings):
     assert after.index == 2
 
 
+def test_an_edge_that_the_previous_teacher_failed_starts_afresh(tiny, base, settings):
+    """Its weights are neither start nor anchor; the other edge learns as it would have."""
+    before = base[0]
+    first = before.edges[0]
+    metrics = {**before.metrics, "edges": {**before.metrics["edges"], first: {**before.metrics["edges"][first]}}}
+    metrics["edges"][first]["success"] = 0.49
+    actor = before.actor.copy()
+    actor[0] = 5.0  # a policy that is stuck
+    stuck = replace(before, metrics=metrics, actor=actor)
+    found, _ = train(tiny, 2, 2, 0, stuck, replace(settings, cross_index=100.0))
+    assert found.metrics["edges"][first]["success"] > 0.9
+    assert np.linalg.norm(found.actor[0] - actor[0]) > 10.0 and np.linalg.norm(found.actor[1] - actor[1]) < 0.5
+    metrics["edges"][first]["success"] = 0.5
+    held, _ = train(tiny, 2, 2, 0, stuck, replace(settings, cross_index=100.0))
+    assert np.linalg.norm(held.actor[0] - actor[0]) < 0.5
+
+
 def test_require_makes_it_an_error(tiny, settings):
     with pytest.raises(DibsError, match=r"tiny index 0 seed 0: edge \S+ succeeds in 0\.\d+ of rollouts, below .*0\.8"):
         train(tiny, 2, 0, 0, None, untrained(settings, require=0.8))
