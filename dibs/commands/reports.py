@@ -86,7 +86,7 @@ def _add_inputs(parser: argparse.ArgumentParser, what: str) -> None:
 def run_report(args: argparse.Namespace) -> None:
     """Make a table or figure and write it; print a table without --output; list all if none is named."""
     from dibs.errors import DibsError
-    from dibs.studies.collect import find
+    from dibs.studies.collect import find, find_variants
     from dibs.studies.reports import Options, check_output, find_report, make, reports, write
 
     if args.name is None:
@@ -100,6 +100,8 @@ def run_report(args: argparse.Namespace) -> None:
     for output in args.output or []:
         check_output(report, output)
     paths = [] if report.inputs == "none" else find(report.inputs, args.inputs, args.results, report.methods)
+    if report.ablation and not args.inputs:
+        paths += find_variants(args.results, report.ablation)
     made = make(args.name, paths, Options(tuple(args.methods), args.benchmark, args.split))
     for output in args.output or []:
         write(made, output)

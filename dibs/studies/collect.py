@@ -50,6 +50,12 @@ def find(kind: str, inputs: Sequence[Path] | None, results: Path, methods: Seque
     return files
 
 
+def find_variants(results: Path, ablation: str) -> list[Path]:
+    """Return the evaluations of all variants of an ablation of the results."""
+    roots = sorted((results / "ablations" / ablation).glob("*"))
+    return [file for root in roots for file in _in_results(root, "evaluations", ())]
+
+
 def listed(files: Iterable[Path]) -> str:
     """Return a list of files that `find` reads, each after a comment with its checksum."""
     return "".join(f"# {hashlib.sha256(file.read_bytes()).hexdigest()}\n{file}\n" for file in files)

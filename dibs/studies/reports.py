@@ -57,6 +57,9 @@ class Report:
     each: bool = False
     """Whether it is made once per benchmark, as NAME-BENCHMARK."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    ablation: str = ""
+    """An ablation whose evaluations it reads as well, where there are any; the function gets them as `variants`, a
+    frame of runs by name of the variant."""
 
     def matching(self, benchmarks: Iterable[str]) -> tuple[str, ...]:
         """Return the benchmarks that it shows."""
@@ -104,9 +107,13 @@ def make(name: str, paths: Sequence[Path], options: Options = USUAL) -> Table | 
         options = Options(options.methods, benchmark, options.split)
     function = registry.resolve(report.make) if isinstance(report.make, str) else report.make
     data: Any = list(paths)
+    arguments = dict(report.arguments)
     if report.inputs == "evaluations":
         from dibs.studies.collect import collect
 
+        if report.ablation:
+            data, variants = by_variant(data, report.ablation)
+            arguments["variants"] = {name: collect(files) for name, files in variants.items()}
         data = collect(data)
         data = data[data["benchmark"].isin(report.matching(data["benchmark"].unique()))]
         if options.benchmark:
@@ -119,7 +126,17 @@ def make(name: str, paths: Sequence[Path], options: Options = USUAL) -> Table | 
             by = f" by {' or '.join(options.methods)}" if options.methods else ""
             raise DibsError(f"{name}: no evaluation of {wanted}{by} among the inputs")
         data = data.reset_index(drop=True)
-    return function(data, options, **report.arguments)
+    return function(data, options, **arguments)
+
+
+def by_variant(paths: Iterable[Path], ablation: str) -> tuple[list[Path], dict[str, list[Path]]]:
+    """Split files into those of a study itself, and those of the variants of one of its ablations, by variant."""
+    own, variants = list[Path](), dict[str, list[Path]]()
+    for path in paths:
+        parts = path.parts
+        at = [i for i in range(len(parts) - 2) if parts[i : i + 2] == ("ablations", ablation)]
+        (variants.setdefault(parts[at[-1] + 2], []) if at else own).append(path)
+    return own, variants
 
 
 def check_output(report: Report, output: str | Path) -> None:

@@ -19,6 +19,7 @@ from dibs.methods import get_method
 from dibs.paths import Layout, metrics
 from dibs.studies.config import Ablation, Config, Study, Sweep, variant_config
 from dibs.studies.plan import Plan
+from dibs.studies.reports import find_report
 
 ROOT = r"(?:/ablations/[a-z0-9-]+/[a-z0-9-]+|/sweeps/[a-z0-9-]+(?:/[a-z_]+~[^/]+)+)?"
 """What may follow the config's root in the root of a plan, as a regular expression."""
@@ -155,6 +156,16 @@ class Variants:
         return _unique(
             file for variant in self.variants(kind, name) for found in variant.files.values() for file in found
         )
+
+    def report_inputs(self, root: str, name: str) -> list[str]:
+        """Return what a report is made from: what its plan says, and the evaluations of its ablation's variants."""
+        found, ablation = self[root].report_inputs(name), find_report(name)[0].ablation
+        if root == self.root and ablation in self.config.ablations:
+            variants = self.variants("ablations", ablation)
+            found = found + [
+                file for v in variants if v.plan.layout.root != Path(root) for file in v.files["evaluations"]
+            ]
+        return _unique(found)
 
     def described(self, kind: str, name: str) -> dict[str, Any]:
         """Return what `dibs study` reads of an ablation or a sweep."""

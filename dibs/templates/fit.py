@@ -60,8 +60,8 @@ class FitSettings:
     """Relative decrease of the loss that counts as progress."""
     least_rate: Positive = 2e-3
     """An edge whose rate falls below this has stagnated."""
-    max_steps: Natural = 3000
-    """Maximum number of steps, for every degree up to m."""
+    max_steps: Natural = 20_000
+    """Maximum number of steps, for every degree up to m; a fit usually stagnates long before."""
     clip: Positive = 10.0
     """Largest gradient norm per template."""
     prior: Weight = 0.0

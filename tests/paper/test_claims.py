@@ -75,6 +75,69 @@ def test_the_opposite_disagrees():
     assert [claim for claim, verdict in found.items() if verdict == "agree"] == []
 
 
+def chosen(frame: pd.DataFrame, start: str, **variants: pd.DataFrame) -> dict[str, object]:
+    (row,) = [r for r in claims(frame, USUAL, variants).rows if r["claim"].startswith(start)]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [((0.99, 0.93), "agree"), ((0.99, 0.95), "disagree"), ((1.0, 0.99), "disagree"), ((0.9, 0.95), "disagree")],
+)
+def test_what_fades_loses_more_than_a_margin(theirs, verdict):
+    """At k = 1 and 5; DIBS keeps all of 1.00."""
+    one, five = theirs
+    frame = story(dibs=lambda k, n: (1.0, 1.0), maml=lambda k, n: (1.0, one if k == 1 else five))
+    assert chosen(frame, "MAML fades with k")["verdict"] == verdict
+
+
+def test_fading_is_compared_with_that_of_dibs():
+    """Both lose the same: neither fades more."""
+    same = {m: lambda k, n: (1.0, 1.0 if k == 1 else 0.5) for m in ("dibs", "maml")}
+    assert chosen(story(**same), "MAML fades with k")["verdict"] == "disagree"
+    less = {**same, "maml": lambda k, n: (1.0, 1.0 if k == 1 else 0.44)}
+    assert chosen(story(**less), "MAML fades with k")["verdict"] == "agree"
+
+
+def test_a_tie_is_not_ahead():
+    others = {m: lambda k, n: (0.5, 0.5) for m in ("ars", "bc", "maml", "varibad")}
+    frame = story(dibs=lambda k, n: (1.0, 1.0), genrl=lambda k, n: (0.995, 0.995), **others)
+    row = chosen(frame, "DIBS keeps the strongest")
+    assert (row["measured"], row["verdict"]) == ("ahead of 4 of 5; level with GenRL (0.99 to 1.00)", "disagree")
+    behind = story(dibs=lambda k, n: (0.6, 0.6), genrl=lambda k, n: (0.7, 0.7), **others)
+    row = chosen(behind, "DIBS keeps the strongest")
+    assert (row["measured"], row["verdict"]) == ("ahead of 4 of 5; behind GenRL (0.70 to 0.60)", "disagree")
+    assert chosen(behind, "DIBS consistently outperforms")["verdict"] == "disagree"
+
+
+def drone(gap20: list[int], gap5: list[int]) -> pd.DataFrame:
+    """Runs of DIBS on SimpleDrone by the number of unseen tasks they solve."""
+    cells = {"gap20": gap20, "gap5": gap5}
+    return pd.DataFrame(
+        [
+            {**dict.fromkeys(COLUMNS, 0.0), "method": "dibs", "family": "simpledrone-reach", "split": split}
+            | {"benchmark": "simpledrone-reach-k5", "seed": seed, "zero_shot_count": float(count)}
+            for split, counts in cells.items()
+            for seed, count in enumerate(counts)
+        ]
+    )
+
+
+def test_the_drift_ablation_is_read_from_its_runs():
+    """The best run, per split; all ways of leaving the regularizer out that were run must lose half."""
+    main = drone([9, 12], [20, 26])
+    row = chosen(main, "Without drift", **{"no-anchor": drone([1, 3], [0, 2]), "independent": drone([2, 0], [3, 0])})
+    assert (row["verdict"], row["cells"], row["paper"]) == ("agree", 2, "26 → 3")
+    assert (
+        row["measured"] == "gap20: 12 → 3 (warm start), 2 (from scratch); gap5: 26 → 2 (warm start), 3 (from scratch)"
+    )
+    row = chosen(main, "Without drift", **{"no-anchor": drone([1, 3], [0, 25]), "independent": drone([2, 0], [3, 0])})
+    assert row["verdict"] == "disagree"
+    row = chosen(main, "Without drift", anchored=drone([1], [2]), independent=drone([2], [2]))
+    assert row["measured"] == "gap20: 1 → 2 (from scratch); gap5: 2 → 2 (from scratch)"
+    assert chosen(main, "Without drift")["verdict"] == "not measured"
+
+
 @pytest.mark.parametrize(
     "theirs, verdict, measured", [(1, "agree", "4.00×"), (2, "disagree", "2.00×"), (0, "disagree", "GenRL solves none")]
 )

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dibs import registry
+from dibs.cli import main
 from dibs.errors import DibsError
+from dibs.evaluation.evaluate import EvaluationSettings, roles
+from dibs.families import get_family
+from dibs.paths import Layout
 from dibs.studies.collect import find
 from dibs.studies.formats import Table
 from dibs.studies.reports import REPORTS, Options, Report, applicable, check_output, find_report, make, reports, write
@@ -40,6 +45,28 @@ def test_a_report_is_drawn_from_its_benchmarks_only(files):
     figure = make("success_by_index-car2d-choice-l1", files, Options(methods=("dibs",), split="gap2"))
     assert [sub.get_suptitle() for sub in figure.subfigs] == ["car2d-choice-l1, gap2"]
     assert [ax.get_title("left") for ax in figure.axes][:1] == ["DIBS"]
+
+
+def test_claims_read_the_runs_of_their_ablation(tmp_path, save_run, capsys):
+    """From a folder of results, or from files that are named."""
+    family = get_family("simpledrone-reach")
+    split = family.split("gap20")
+    role = roles(family, split.indices, EvaluationSettings(beyond=False))
+    unseen = [i for i in role if role[i] == "unseen"]
+
+    def write(root: Path, solved: int) -> Path:
+        counts = {i: 100 if role[i] == "train" or i in unseen[:solved] else 0 for i in role}
+        identity = {"method": "dibs", "benchmark": "simpledrone-reach-k5", "family": family.name}
+        file = Layout(root).evaluation("dibs", "simpledrone-reach-k5", "gap20", 0)
+        return save_run(file, counts, role, identity | {"split": "gap20", "seed": 0})
+
+    files = [write(tmp_path, 26), write(tmp_path / "ablations/cross-index/no-anchor", 3)]
+    write(tmp_path / "ablations/other/no-anchor", 9)
+    for options in (["--results", str(tmp_path)], ["--inputs", *map(str, files)]):
+        assert main(["table", "claims", *options]) in (0, None)
+        assert "gap20: 26 → 3 (warm start) | agree" in " ".join(capsys.readouterr().out.split())
+    assert main(["table", "claims", "--inputs", str(files[0])]) in (0, None)
+    assert "| 26 → 3 | – | not measured" in " ".join(capsys.readouterr().out.split())
 
 
 def test_nothing_to_show(files):

@@ -56,6 +56,18 @@ def test_equal_files_are_made_once(variant: str, roots: tuple[str, ...], variant
         assert (own == theirs) == (of == "results"), file
 
 
+def test_claims_are_made_from_their_ablation_too(variants: Variants):
+    """From its evaluations on SimpleDrone and Car2D; those of the anchored variant are the config's own."""
+    found = variants.report_inputs("results", "claims")
+    assert found[:34] == variants.main.report_inputs("claims") and "results/inputs/car2d-reach-k1.txt" in found
+    assert {tuple(Path(file).parts[1:4]) for file in found[34:]} == {
+        ("ablations", "cross-index", "no-anchor"),
+        ("ablations", "cross-index", "independent"),
+    }
+    assert len(found) == 34 + 2 * 2 * 2 * 2 * 10  # variants, benchmarks, gaps, methods, seeds
+    assert variants.report_inputs("results", "table1") == variants.main.report_inputs("table1")
+
+
 def test_settings_of_a_variant(variants: Variants):
     family = variants.main.family("car2d-reach")
     config = variants["results/ablations/cross-index/independent"].config

@@ -3,7 +3,7 @@
 
 rule table:
     input:
-        lambda w: plan(w).report_inputs(w.name),
+        lambda w: PLANS.report_inputs(w.root, w.name),
     output:
         csv=report(
             LAYOUT.table("{name}.csv"),
