@@ -18,12 +18,12 @@ import numpy as np
 from dibs import stages
 from dibs.datasets.build import DatasetSettings
 from dibs.datasets.store import Dataset, read_dataset
-from dibs.drawing.style import check_output, save
+from dibs.drawing.style import FORMATS, save
 from dibs.errors import DibsError, unknown
 from dibs.evaluation.evaluate import EvaluationSettings, summarize
 from dibs.families import SUFFIXES as FAMILY_SUFFIXES
 from dibs.families import Benchmark, Family, Split
-from dibs.files import read_metadata, read_table
+from dibs.files import check_suffix, read_metadata, read_table
 from dibs.methods import Method, Model, get_method
 from dibs.pipeline import open_model
 from dibs.policy import IndexPolicy, Rate, load_policy
@@ -175,7 +175,7 @@ class Evaluation:
         from matplotlib.figure import Figure
 
         if path is not None:
-            check_output(path)
+            check_suffix(path, FORMATS)
         figure = Figure(figsize=(5.0, 2.6))
         ax = figure.subplots()
         ax.axhline(self.metadata["delta"], color="#999999", lw=0.8, ls="--")

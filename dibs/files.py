@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,14 @@ def existing(path: str | Path) -> Path:
     if not Path(path).is_file():
         raise DibsError(f"{path}: no such file; run the step that makes it first")
     return Path(path)
+
+
+def check_suffix(output: str | Path, suffixes: Sequence[str]) -> str:
+    """Return the suffix of a file to write, in lower case; refuse one that is not among those expected."""
+    suffix = Path(output).suffix.lower()
+    if suffix not in suffixes:
+        raise DibsError(f"{output}: expected a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+    return suffix
 
 
 def write_json(path: str | Path, data: Any) -> None:

@@ -30,7 +30,6 @@ from dibs.stages import (
     known_to_teacher,
     model_origin,
     teacher_origin,
-    teacher_tasks,
 )
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.checkpoints import checkpoint_key, keep, open_journal, restore
@@ -137,18 +136,19 @@ class OpenedModel:
 def open_model(path: Path, family: str | Family | None = None, benchmark: str | None = None) -> OpenedModel:
     """Read a model together with its method, family and split, and check that they fit.
 
-    The family is `family`, or `families/NAME.yaml` in the results folder of the model, or the registered one of its
-    name. A model that serves all benchmarks of a family is opened for `benchmark`, by default the last one.
+    The family is `family`, or the registered one of its name, or `families/NAME.yaml` in the results folder of the
+    model. A model that serves all benchmarks of a family is opened for `benchmark`, by default the last one.
     """
     model, found = load_model(path)
     method, name, seed = methods.get_method(found["method"]), found["family"], found["seed"]
     root = path.absolute().parents[min(4, len(path.absolute().parents) - 1)]
     layout = Layout(root)
     placed = path.absolute() == layout.model(method.name, found["benchmark"], found["split"], seed)
-    if family is None and placed and layout.family(name).is_file():
-        family = str(layout.family(name))
     if family is None and name not in descriptions():
-        raise DibsError(f"{path}: is of the family '{name}', which is not registered; name its file with --family")
+        if placed and layout.family(name).is_file():
+            family = str(layout.family(name))
+        else:
+            raise DibsError(f"{path}: is of the family '{name}', which is not registered; name its file with --family")
     known = family if isinstance(family, Family) else get_family(family or name)
     aim = benchmark or (known.benchmark_ids[-1] if method.per_family else found["benchmark"])
     if aim not in known.benchmark_ids:
@@ -296,22 +296,3 @@ def make_evaluation(
     made = stages.measure(*aim, settings, found.model, origin)
     made.save(output)
     return stages.ratios_of(made.table)
-
-
-__all__ = [
-    "OpenedModel",
-    "Unit",
-    "check_dataset",
-    "check_teacher",
-    "dataset_origin",
-    "evaluation_origin",
-    "make_dataset",
-    "make_evaluation",
-    "make_model",
-    "make_teacher",
-    "model_origin",
-    "open_model",
-    "read_model",
-    "teacher_origin",
-    "teacher_tasks",
-]

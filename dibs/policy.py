@@ -22,12 +22,11 @@ import numpy as np
 from dibs import gym
 from dibs.drawing.regions import Trajectory
 from dibs.drawing.rollouts import SUFFIXES, write_rollouts
-from dibs.drawing.style import check_output
 from dibs.envs import Array, check_array
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import count_satisfied
 from dibs.families import Benchmark, Split, Tasks, load_family
-from dibs.files import read_tensors, write_tensors
+from dibs.files import check_suffix, read_tensors, write_tensors
 from dibs.methods import Method, Model, get_method
 from dibs.provenance import Origin, check_kind
 from dibs.seeding import stream
@@ -54,7 +53,7 @@ class Rate:
         return f"index {self.index} ({self.role}): {self.rate:.3f} {interval} of {self.rollouts} rollouts"
 
 
-class Memory(NamedTuple):
+class PolicyState(NamedTuple):
     """What `predict` returns as state: how far each of n episodes has come."""
 
     stage: Levels  # (n,): completed edges of a composed policy's path, or stages of the specification
@@ -106,13 +105,13 @@ class IndexPolicy:
     def predict(
         self,
         observation: Any,
-        state: Memory | None = None,
+        state: PolicyState | None = None,
         episode_start: Any = None,
         deterministic: bool = True,
         *,
         states: Any = None,
         rewards: Any = None,
-    ) -> tuple[Array, Memory]:
+    ) -> tuple[Array, PolicyState]:
         """Return actions and the next state for one observation or a batch of them, as in Stable-Baselines3.
 
         The state says how far each episode has come: pass back what the last call returned. None, or `episode_start`
@@ -158,8 +157,8 @@ class IndexPolicy:
         )
 
     def _act_composed(
-        self, observations: Array, states: Array, before: Memory | None, fresh: Bools, rewards: Any
-    ) -> tuple[Array, Memory]:
+        self, observations: Array, states: Array, before: PolicyState | None, fresh: Bools, rewards: Any
+    ) -> tuple[Array, PolicyState]:
         """Advance to the next edge where the current target is entered, then act with the edge's policy."""
         count = len(observations)
         stage = np.where(fresh, 0, 0 if before is None else before.stage)
@@ -181,11 +180,11 @@ class IndexPolicy:
                 actions[here], kept = _act(policy, observations[here], states[here], None, stage[here], mine)
                 for n, memory in zip(here, kept, strict=True):
                     own[n] = memory
-        return actions, Memory(stage, steps, None, tuple(own))
+        return actions, PolicyState(stage, steps, None, tuple(own))
 
     def _act_flat(
-        self, observations: Array, states: Array, before: Memory | None, fresh: Bools, rewards: Any
-    ) -> tuple[Array, Memory]:
+        self, observations: Array, states: Array, before: PolicyState | None, fresh: Bools, rewards: Any
+    ) -> tuple[Array, PolicyState]:
         """Follow the specification and act on how far each episode has come."""
         assert not isinstance(self.policy, Composed)
         task, count = self._spec_task, len(observations)
@@ -207,7 +206,7 @@ class IndexPolicy:
         stage = progress.stage[0]
         mine = [None if new else memory for new, memory in zip(fresh, own, strict=True)]
         actions, kept = _act(self.policy, observations, states, reward, stage, mine)
-        return actions, Memory(stage, steps, progress, tuple(kept))
+        return actions, PolicyState(stage, steps, progress, tuple(kept))
 
     @cached_property
     def _targets(self) -> list[EdgeTask]:
@@ -258,7 +257,7 @@ class IndexPolicy:
 
     def film(self, path: str | Path, rollouts: int = 1, seed: int = 0) -> None:
         """Write rollouts as a film (.mp4, .gif), a drawing (.png, .pdf) or a table (.parquet)."""
-        check_output(path, SUFFIXES)
+        check_suffix(path, SUFFIXES)
         write_rollouts(path, self.tasks, self.episodes(rollouts, seed))
 
     # --- files ---------------------------------------------------------------------------------------

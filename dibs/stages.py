@@ -24,11 +24,10 @@ from dibs.evaluation.evaluate import (
     count_satisfied,
     evaluation_table,
     roles,
-    save_evaluation,
     summarize,
 )
 from dibs.families import Benchmark, Family, Split, Tasks
-from dibs.files import write_json
+from dibs.files import write_json, write_table
 from dibs.methods import Method, Model, Training, save_model
 from dibs.paths import metrics, split_of, timing
 from dibs.provenance import Origin, settings_digest
@@ -266,7 +265,7 @@ class EvaluationResult:
 
     def save(self, path: Path) -> None:
         """Write the table."""
-        save_evaluation(path, self.counts, self.role, self.settings, self.origin, self.more)
+        write_table(path, self.table, self.metadata)
 
 
 def ratios_of(table: Any) -> dict[str, float]:

@@ -195,11 +195,13 @@ def run_family(args: argparse.Namespace) -> None:
 def run_draw(args: argparse.Namespace) -> None:
     """Draw tasks."""
     from dibs.drawing.rollouts import read_trajectories
-    from dibs.drawing.style import check_output, save
+    from dibs.drawing.style import FORMATS as FIGURES
+    from dibs.drawing.style import save
     from dibs.drawing.tasks import figure_task
     from dibs.families import get_benchmark, show_warnings
+    from dibs.files import check_suffix
 
-    check_output(args.output)
+    check_suffix(args.output, FIGURES)
     benchmark = get_benchmark(args.name)
     show_warnings(benchmark.family)
     indices = sorted(set(args.index))

@@ -55,14 +55,13 @@ def run_policy(args: argparse.Namespace) -> None:
 def run_rollout(args: argparse.Namespace) -> None:
     """Run episodes, let the semantics decide, and draw, film or record them."""
     from dibs.drawing.rollouts import SUFFIXES, write_rollouts
-    from dibs.drawing.style import check_output
     from dibs.errors import DibsError
-    from dibs.files import read_metadata
+    from dibs.files import check_suffix, read_metadata
     from dibs.pipeline import open_model
     from dibs.policy import IndexPolicy, load_policy
 
     if args.output:
-        check_output(args.output, SUFFIXES)
+        check_suffix(args.output, SUFFIXES)
     if read_metadata(args.policy).get("kind") != "model":
         policy = load_policy(args.policy)
         if args.index not in (None, policy.index):

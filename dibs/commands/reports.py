@@ -86,8 +86,9 @@ def _add_inputs(parser: argparse.ArgumentParser, what: str) -> None:
 def run_report(args: argparse.Namespace) -> None:
     """Make a table or figure and write it; print a table without --output; list all if none is named."""
     from dibs.errors import DibsError
+    from dibs.files import check_suffix
     from dibs.studies.collect import find, find_variants
-    from dibs.studies.reports import Options, check_output, find_report, make, reports, write
+    from dibs.studies.reports import SUFFIXES, Options, find_report, make, reports, write
 
     if args.name is None:
         for name, report in reports().items():
@@ -98,7 +99,7 @@ def run_report(args: argparse.Namespace) -> None:
     if args.kind == "figure" and not args.output:
         raise DibsError(f"dibs figure {args.name}: name one or more files with --output")
     for output in args.output or []:
-        check_output(report, output)
+        check_suffix(output, SUFFIXES[report.kind])
     paths = [] if report.inputs == "none" else find(report.inputs, args.inputs, args.results, report.methods)
     if report.ablation and not args.inputs:
         paths += find_variants(args.results, report.ablation)
@@ -138,12 +139,13 @@ def run_list(args: argparse.Namespace) -> None:
 
 def run_study(args: argparse.Namespace) -> None:
     """Write or print what a study found."""
+    from dibs.files import check_suffix
     from dibs.studies.formats import to_markdown
     from dibs.studies.studies import parse_study, read_study
-    from dibs.studies.summaries import check_output, summarize
+    from dibs.studies.summaries import FORMATS, summarize
 
     for output in args.output or []:
-        check_output(output)
+        check_suffix(output, FORMATS)
     study = parse_study(_described(args.file, args.config), args.file) if args.config else read_study(args.file)
     summary = summarize(study)
     if not args.output:

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from dibs.drawing.regions import ROLES, Trajectory
-from dibs.drawing.style import check_output, save
+from dibs.drawing.style import save
 from dibs.drawing.tasks import figure_task
 from dibs.errors import DibsError
 from dibs.families import Tasks
-from dibs.files import atomic, write_table
+from dibs.files import atomic, check_suffix, write_table
 from dibs.gym.render import Frame, Scene, paint, task_shapes
 from dibs.spectrl import Monitor
 
@@ -28,7 +28,7 @@ HOLD = 8  # frames for which a film shows the outcome
 
 def write_rollouts(output: str | Path, tasks: Tasks, trajectories: Sequence[Trajectory]) -> None:
     """Write rollouts in the form that the output's suffix asks for; a film shows the first one only."""
-    suffix = check_output(output, SUFFIXES)
+    suffix = check_suffix(output, SUFFIXES)
     if not trajectories:
         raise DibsError(f"{output}: there is no rollout to write")
     if suffix == ".gif":

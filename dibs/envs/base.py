@@ -68,7 +68,7 @@ class Environment(ABC):
         Composed policies switch edges where a state enters a target: `policy.predict` needs the variables that targets
         constrain. By default observations are the states, or tell nothing if `observe` is overridden.
         """
-        if type(self).observe is Environment.observe:
+        if self.observes_states:
             return observations
         return np.full((*observations.shape[:-1], len(self.state_names)), np.nan, dtype=np.float32)
 
@@ -108,6 +108,16 @@ class Environment(ABC):
     def skeleton(self, states: Array) -> Array | None:
         """Return the joints (..., points, 2) of a body to draw, in the first two state variables; None: a point."""
         return None
+
+    @property
+    def observes_states(self) -> bool:
+        """Whether observations are the states."""
+        return type(self).observe is Environment.observe
+
+    @property
+    def is_derived(self) -> npt.NDArray[np.bool_]:
+        """Which state variables (n,) are functions of the others."""
+        return np.array([name in self.derived for name in self.state_names])
 
     @property
     def observation_dim(self) -> int:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dibs.families import Family
-from dibs.files import write_table
 from dibs.methods import Method, Model
-from dibs.provenance import Origin
 from dibs.settings import STRICT, Count, Share
 from dibs.simulation import Rewards, SpecTask, evaluation_draws
 from dibs.simulation.composed import Recorded, record
@@ -94,20 +91,6 @@ def evaluation_table(counts: Mapping[int, int], role: Mapping[int, str], setting
             "straddles": (lower <= settings.delta) & (upper > settings.delta),
         }
     )
-
-
-def save_evaluation(
-    path: Path,
-    counts: Mapping[int, int],
-    role: Mapping[int, str],
-    settings: EvaluationSettings,
-    origin: Origin,
-    more: Mapping[str, Any],
-) -> Any:
-    """Write one row per index and return the table."""
-    table = evaluation_table(counts, role, settings)
-    write_table(path, table, {**origin.metadata(), "delta": settings.delta, **more})
-    return table
 
 
 def summarize(role: Sequence[str], succeeds: Sequence[bool]) -> dict[str, float]:

@@ -168,7 +168,7 @@ class Family(Strict, Specified):
         start = self.start.at(indices, environment.state_names)
         if not environment.derived:
             return start, None
-        free = np.isnan(start) & [name not in environment.derived for name in environment.state_names]
+        free = np.isnan(start) & ~environment.is_derived
         usual = environment.reset(np.full(start.shape, 0.5)) if free.any() else None
         known = np.where(np.isnan(start), 0.0 if usual is None else usual, start)
         return environment.project(known), free if free.any() else None

@@ -149,8 +149,7 @@ def _impossible_target(tasks: Tasks, edge: Edge, target: str) -> Iterator[Findin
 def _no_state(tasks: Tasks, states: np.ndarray) -> np.ndarray:
     """Which of the states (n, dim) the environment does not have; derived variables follow from the others."""
     environment = tasks.environment
-    derived = [name in environment.derived for name in environment.state_names]
-    moved = np.where(derived, 0.0, np.abs(environment.project(states) - states)).max(axis=-1)
+    moved = np.where(environment.is_derived, 0.0, np.abs(environment.project(states) - states)).max(axis=-1)
     return np.asarray(moved > 1e-3 * np.maximum(np.abs(states).max(axis=-1), 1e-9))
 
 

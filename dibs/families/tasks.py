@@ -137,10 +137,6 @@ class Tasks(Specified):
         sources = [name for name, inside in conjuncts(edge.source) if inside] if edge.source is not None else []
         return any(np.isfinite(self.regions[name].half_width[..., derived]).any() for name in sources)
 
-    def under(self, specification: str) -> Tasks:
-        """Return the same tasks under another specification over the same regions."""
-        return replace(self, specification=specification)
-
     def regions_at(self, index: int) -> dict[str, Region]:
         """Return all regions at one index."""
         (row,) = self._rows([index])

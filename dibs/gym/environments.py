@@ -178,7 +178,7 @@ def checked_actions(actions: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
 def spaces_of(environment: Environment) -> tuple[spaces.Box, spaces.Box]:
     """Return the observation and action space; observations that are not the states have no bounds."""
     low, high = (np.asarray(bound, dtype=np.float32) for bound in environment.bounds)
-    if type(environment).observe is not Environment.observe:
+    if not environment.observes_states:
         low = np.full(environment.observation_dim, -np.inf, dtype=np.float32)
         high = -low
     return spaces.Box(low, high), spaces.Box(-1.0, 1.0, (environment.action_dim,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -23,16 +23,6 @@ from dibs.errors import DibsError
 from dibs.families import ReachAvoid
 from dibs.gym.environments import Batch, checked_actions, spaces_of
 from dibs.simulation import Bools, EdgeTask, Rows
-
-
-class Recorder(Protocol):
-    """Sees the states of all episodes while they run. It must copy what it keeps."""
-
-    def begin(self, rows: Rows, states: Array) -> None:
-        """Episodes have started in environments `rows`, in the given states (rows, dim)."""
-
-    def __call__(self, states: Array, finished: Bools, success: Bools) -> None:
-        """A step led to states (n, dim); `finished` (n,) episodes end there, before any new one begins."""
 
 
 class ReachAvoidVecEnv(VecEnv):
@@ -53,7 +43,7 @@ class ReachAvoidVecEnv(VecEnv):
         rng: np.random.Generator | None = None,
         scale: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         episode_info: bool = True,
-        recorder: Recorder | None = None,
+        recorder: EpisodeRecorder | None = None,
     ) -> None:
         """Prepare the environments; `reset` starts them.
 
@@ -109,7 +99,7 @@ class ReachAvoidVecEnv(VecEnv):
         finished = terminated | truncated
         success = batch.success
         if self.recorder is not None:
-            self.recorder(batch.states, finished, success)
+            self.recorder.step(batch.states, finished, success)
         infos = self._blank_infos()
         rows = np.flatnonzero(finished)
         if len(rows):
@@ -209,10 +199,10 @@ class FinishedEpisodes(NamedTuple):
 
 
 class EpisodeRecorder:
-    """A `Recorder` that keeps whole episodes until `drain` hands them over.
+    """Keeps whole episodes until `drain` hands them over.
 
     Its memory is fixed: one episode per environment that is still running, and the last `capacity` that ended. If
-    more end between two calls of `drain`, the oldest are dropped, and counted in `dropped`.
+    more end between two calls of `drain`, the oldest are dropped.
     """
 
     def __init__(self, n_envs: int, horizon: int, dim: int, capacity: int = 4096) -> None:
@@ -220,7 +210,6 @@ class EpisodeRecorder:
         if min(n_envs, horizon, dim, capacity) < 1:
             raise DibsError(f"recorder: every size must be at least 1, found {(n_envs, horizon, dim, capacity)}")
         self.capacity = capacity
-        self.dropped = 0
         self._running = np.zeros((n_envs, horizon + 1, dim), dtype=np.float32)
         self._length = np.zeros(n_envs, dtype=np.int32)
         self._all = np.arange(n_envs)
@@ -238,8 +227,8 @@ class EpisodeRecorder:
         self._running[rows, 0] = states
         self._length[rows] = 1
 
-    def __call__(self, states: Array, finished: Bools, success: Bools) -> None:
-        """Take the next states of all episodes; keep those that finish."""
+    def step(self, states: Array, finished: Bools, success: Bools) -> None:
+        """Take the next states (n, dim) of all episodes; keep those that finish. Call it before new ones begin."""
         try:
             self._running[self._all, self._length] = states
         except IndexError:
@@ -251,7 +240,6 @@ class EpisodeRecorder:
             self._keep(rows, success)
 
     def _keep(self, rows: Rows, success: Bools) -> None:
-        self.dropped += max(0, self._kept + len(rows) - self.capacity)
         self._kept = min(self._kept + len(rows), self.capacity)
         kept = rows[-self.capacity :]
         slots = (self._next + len(rows) - len(kept) + np.arange(len(kept))) % self.capacity

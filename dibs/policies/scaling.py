@@ -58,7 +58,7 @@ def _box(environment: Environment, low: Array, high: Array) -> tuple[Array, Arra
 
 def observed_bounds(environment: Environment, low: Array, high: Array) -> tuple[Array, Array]:
     """Return the bounds (..., inputs) of what is observed of states between `low` and `high` (..., dim)."""
-    if type(environment).observe is Environment.observe:
+    if environment.observes_states:
         return low, high
     dim = low.shape[-1]
     corners = np.stack(np.meshgrid(*[[0.0, 1.0]] * dim, indexing="ij"), axis=-1).reshape(-1, dim) if dim <= 8 else None

@@ -53,10 +53,6 @@ class Graph:
         """Return the edges that leave `node`."""
         return tuple(edge for edge in self.edges if edge.tail == node)
 
-    def successors(self, node: str) -> tuple[str, ...]:
-        """Return the nodes that can come right after `node`."""
-        return tuple(edge.head for edge in self.outgoing(node))
-
     def paths(self) -> list[tuple[Edge, ...]]:
         """Return every way from the initial to a final node, in the order of the specification."""
         found: list[tuple[Edge, ...]] = []

@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from dibs.errors import DibsError
-from dibs.files import atomic
+from dibs.files import atomic, check_suffix
 
 NONE = "–"
 """Shown for a number that does not exist."""
@@ -76,9 +75,7 @@ class Table:
 
 def write(table: Table, output: str | Path) -> None:
     """Write a table in the format of the name's suffix; the same table gives the same bytes."""
-    if Path(output).suffix not in FORMATS:
-        raise DibsError(f"{output}: expected a name that ends in {', '.join(FORMATS)}")
-    text = FORMATS[Path(output).suffix](table)
+    text = FORMATS[check_suffix(output, tuple(FORMATS))](table)
     with atomic(output) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 

@@ -21,8 +21,8 @@ from dibs.families import Benchmark, Family, Split, find_benchmarks, get_family
 from dibs.families.splits import GAP
 from dibs.methods import Method, get_method
 from dibs.paths import BASE, Layout, buffers, metrics, timing
-from dibs.pipeline import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin
 from dibs.settings import parse_settings
+from dibs.stages import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin
 from dibs.studies.config import Config, difference
 from dibs.studies.reports import SUFFIXES, Report, applicable
 from dibs.studies.resources import (
@@ -37,7 +37,7 @@ from dibs.teachers.train import TeacherSettings
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class PlannedEvaluation:
     """A method on a benchmark at a split with a seed."""
 
     method: str
@@ -128,10 +128,10 @@ class Plan:
         ]
 
     @cached_property
-    def evaluations(self) -> list[Evaluation]:
+    def evaluations(self) -> list[PlannedEvaluation]:
         """All evaluations."""
         return [
-            Evaluation(method, b.id, split.name, seed)
+            PlannedEvaluation(method, b.id, split.name, seed)
             for method in dict.fromkeys(self.config.methods)
             for b in self.config.chosen.values()
             for split in self.config.splits_of(b.family)
@@ -207,7 +207,7 @@ class Plan:
         unit = record.unit(self.benchmark(benchmark).family.name, benchmark)
         return str(self.layout.model(record.name, unit, split, seed))
 
-    def evaluation(self, of: Evaluation) -> str:
+    def evaluation(self, of: PlannedEvaluation) -> str:
         """Return the file of an evaluation."""
         return str(self.layout.evaluation(of.method, of.benchmark, of.split, of.seed))
 

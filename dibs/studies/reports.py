@@ -139,13 +139,6 @@ def by_variant(paths: Iterable[Path], ablation: str) -> tuple[list[Path], dict[s
     return own, variants
 
 
-def check_output(report: Report, output: str | Path) -> None:
-    """Reject a name whose suffix is not a format of the report."""
-    known = SUFFIXES[report.kind]
-    if Path(output).suffix not in known:
-        raise DibsError(f"{output}: expected a name that ends in {', '.join(known)}")
-
-
 def write(made: Table | Figure, output: str | Path) -> None:
     """Write a table or figure in the format of the name's suffix."""
     from dibs.drawing.style import save

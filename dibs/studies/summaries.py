@@ -9,12 +9,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dibs.errors import DibsError
 from dibs.files import write_json
 from dibs.studies import ablations, study_figures, sweeps
 from dibs.studies.formats import Table
 from dibs.studies.reports import SUFFIXES, write
 from dibs.studies.studies import StudyFile, measure
+
+FORMATS = (*SUFFIXES["table"], *SUFFIXES["figure"], ".json")
+"""Suffixes of the files of a summary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +47,3 @@ def summarize(study: StudyFile) -> StudySummary:
     table = ablations.ablation(study, results)
     data = {"name": study.name, "question": study.question, "base": study.base, "rows": table.rows}
     return StudySummary(table, lambda: study_figures.ablation_figure(study, results), data)
-
-
-def check_output(output: Path) -> None:
-    """Reject a name whose suffix is not a format of a summary."""
-    known = (*SUFFIXES["table"], *SUFFIXES["figure"], ".json")
-    if output.suffix not in known:
-        raise DibsError(f"{output}: expected a name that ends in {', '.join(known)}")

@@ -116,8 +116,7 @@ def _start(tasks: Tasks, reference: Array) -> Shape:
     width = np.array(tasks.start_half)
     if tasks.start_reset is not None:
         width = np.where(tasks.start_reset, np.inf, width)
-    derived = [name in tasks.environment.derived for name in tasks.environment.state_names]
-    width[:, derived] = np.inf
+    width[:, tasks.environment.is_derived] = np.inf
     finite = reference[np.isfinite(reference)]
     spare = float(finite.min()) if finite.size else 1.0
     scale = np.maximum(np.where(np.isfinite(width), width, 0.0), np.where(np.isfinite(reference), reference, spare))

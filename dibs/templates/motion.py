@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dibs.envs import Array, Environment
+from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.seeding import stream
 from dibs.simulation import EdgeTask, draw
@@ -131,7 +131,7 @@ def find_motion(
     found = replace(found, law=law, residual=residual)
     if residual > RESIDUAL:
         return replace(found, reason=f"{moves}, but the dynamics are not symmetric (residual {residual:.2f})")
-    if type(environment).observe is not Environment.observe:
+    if not environment.observes_states:
         found = replace(found, recover=_recovered(tasks, corridor[chosen], found.motion, dynamics))
         if found.recover is None:
             return replace(found, reason=f"{moves}, but the state cannot be recovered from an observation")

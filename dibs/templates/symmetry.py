@@ -45,7 +45,7 @@ class Dynamics:
         env = self.environment
         self.periods, self.action_periods = np.array(env.periods), np.array(env.action_periods)
         self.low, self.high = (np.array(bound, dtype=float) for bound in env.bounds)
-        self.free = np.array([name not in env.derived for name in env.state_names])
+        self.free = ~env.is_derived
 
     def step(self, states: Array, actions: Array, noise: Array | None = None) -> Array:
         """Return the next states (..., dim), without noise by default."""
@@ -206,12 +206,10 @@ def noise_ratio(
 
 def find_aliases(environment: Environment, states: Array) -> Alias:
     """Return the derived variables that are a multiple of a settable one plus a constant, judged by given states."""
-    free = [v for v, name in enumerate(environment.state_names) if name not in environment.derived]
+    derived = environment.is_derived
     found: dict[int, tuple[int, float, float]] = {}
-    for v, name in enumerate(environment.state_names):
-        if name not in environment.derived:
-            continue
-        for u in free:
+    for v in np.flatnonzero(derived).tolist():
+        for u in np.flatnonzero(~derived).tolist():
             x, y = states[:, u].astype(float), states[:, v].astype(float)
             if np.ptp(x) < 1e-3 or np.ptp(y) < 1e-3:
                 continue
@@ -227,10 +225,9 @@ def state_from_observation(environment: Environment, states: Array) -> Array | N
 
     Derived variables are left at 0: they are computed again.
     """
-    free = np.array([name not in environment.derived for name in environment.state_names])
     seen = environment.observe(states).astype(float)
     inputs = np.concatenate([seen, np.ones((len(seen), 1))], axis=1)
-    wanted = np.where(free, states.astype(float), 0.0)
+    wanted = np.where(environment.is_derived, 0.0, states.astype(float))
     found = np.linalg.lstsq(inputs, wanted, rcond=1e-7)[0]
     error = np.abs(inputs @ found - wanted).max(axis=0)
     return found.T if (error <= 1e-3 * np.maximum(np.ptp(wanted, axis=0), 1e-2)).all() else None

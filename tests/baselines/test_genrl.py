@@ -13,7 +13,7 @@ from dibs.baselines import genrl
 from dibs.families import Family, get_family, load_family
 from dibs.methods import Model, Training
 from dibs.paths import Layout
-from dibs.pipeline import make_teacher, teacher_tasks
+from dibs.pipeline import make_teacher
 from dibs.policies.network import Network
 from dibs.policies.scaling import edge_scaling
 from dibs.seeding import stream
@@ -21,6 +21,7 @@ from dibs.settings import parse_settings
 from dibs.simulation import NetworkPolicy, SpecTask, draw, evaluation_draws, rollout
 from dibs.simulation.composed import record
 from dibs.spectrl import satisfied
+from dibs.stages import teacher_tasks
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import TeacherSettings, resolve, train_teacher
 from dibs.templates.polynomial import identity

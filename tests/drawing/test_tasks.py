@@ -17,11 +17,12 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from dibs.drawing import style
 from dibs.drawing.arm import draw_arm
 from dibs.drawing.regions import ROLES, Trajectory, label, task_regions
-from dibs.drawing.style import check_output, save
+from dibs.drawing.style import save
 from dibs.drawing.tasks import draw_task, figure_task
 from dibs.envs import Array, Car2D, Environment, Reacher
 from dibs.errors import DibsError
 from dibs.families import Tasks, families, get_benchmark, get_family, load_family
+from dibs.files import check_suffix
 from dibs.spectrl import Region
 
 DRAWN = [name for name in families() if not name.endswith(("-9", "-10"))]  # towers differ in height only
@@ -96,7 +97,7 @@ def test_other_kinds_of_files_are_rejected(output, tmp_path):
     with pytest.raises(DibsError, match=f"{output}: expected a name that ends in .png or .pdf"):
         save(Figure(), tmp_path / output)
     with pytest.raises(DibsError, match=r"ends in \.png, \.gif or \.parquet"):
-        check_output(tmp_path / output, (".png", ".gif", ".parquet"))
+        check_suffix(tmp_path / output, (".png", ".gif", ".parquet"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,7 +175,7 @@ def test_a_region_that_leaves_a_variable_free_fills_the_panel():
 
 
 def test_a_region_to_stay_in_is_none_to_reach():
-    tasks = tasks_of("car2d-reach-k2", [0]).under("achieve reach(g1) ensuring reach(g2)")
+    tasks = replace(tasks_of("car2d-reach-k2", [0]), specification="achieve reach(g1) ensuring reach(g2)")
     assert [(r.name, r.role) for r in task_regions(tasks)] == [("g2", "stay"), ("start", "start"), ("g1", "reach")]
     (legend,) = figure_task(tasks).legends
     assert [t.get_text() for t in legend.get_texts()] == ["initial region", "region to reach", "region to stay in"]

@@ -9,18 +9,18 @@ import pytest
 from scipy.stats import binomtest
 
 from dibs.errors import DibsError
-from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation, summarize
+from dibs.evaluation.evaluate import EvaluationSettings, evaluation_table, roles, summarize
 from dibs.families import Family, load_family
 from dibs.files import read_table
 from dibs.provenance import Origin, check_kind
 from dibs.settings import parse_settings
+from dibs.stages import EvaluationResult
 
 ORIGIN = Origin("evaluation", {"method": "dibs", "seed": 1}, "tasks", "settings", {"evaluation": 1}, ("model",))
 
 
-def table(tmp_path, counts: dict[int, int], **settings):
-    role = dict.fromkeys(counts, "train")
-    return save_evaluation(tmp_path / "e.parquet", counts, role, EvaluationSettings(**settings), ORIGIN, {})
+def table(counts: dict[int, int], **settings):
+    return evaluation_table(counts, dict.fromkeys(counts, "train"), EvaluationSettings(**settings))
 
 
 @pytest.fixture
@@ -34,28 +34,28 @@ def until(tiny_description):
 
 
 @pytest.mark.parametrize("satisfied, succeeds", [(0, False), (899, False), (900, False), (901, True), (1000, True)])
-def test_the_rate_must_exceed_delta(tmp_path, satisfied, succeeds):
-    made = table(tmp_path, {0: satisfied, 1: 0})
+def test_the_rate_must_exceed_delta(satisfied, succeeds):
+    made = table({0: satisfied, 1: 0})
     assert made["succeeds"].to_pylist() == [succeeds, False]
     assert made["rate"].to_pylist()[0] == satisfied / 1000
 
 
 @pytest.mark.parametrize("rollouts, delta, exactly", [(1000, 0.7, 700), (200, 0.9, 180), (30, 0.9, 27), (10, 0.3, 3)])
-def test_exactly_delta_is_not_solved_for_other_numbers_either(tmp_path, rollouts, delta, exactly):
-    made = table(tmp_path, {0: exactly, 1: exactly + 1}, rollouts=rollouts, delta=delta)
+def test_exactly_delta_is_not_solved_for_other_numbers_either(rollouts, delta, exactly):
+    made = table({0: exactly, 1: exactly + 1}, rollouts=rollouts, delta=delta)
     assert made["succeeds"].to_pylist() == [False, True]
 
 
 @pytest.mark.parametrize("satisfied", [0, 1, 500, 880, 899, 950, 999, 1000])
-def test_the_interval_is_wilsons(tmp_path, satisfied):
-    made = table(tmp_path, {0: satisfied, 1: 0})
+def test_the_interval_is_wilsons(satisfied):
+    made = table({0: satisfied, 1: 0})
     expected = binomtest(satisfied, 1000).proportion_ci(0.95, method="wilson")
     assert made["lower"].to_pylist()[0] == pytest.approx(expected.low, abs=1e-12)
     assert made["upper"].to_pylist()[0] == pytest.approx(expected.high, abs=1e-12)
 
 
-def test_cells_whose_interval_straddles_delta_are_marked(tmp_path):
-    made = table(tmp_path, dict(enumerate([870, 885, 900, 915, 925, 1000])))
+def test_cells_whose_interval_straddles_delta_are_marked():
+    made = table(dict(enumerate([870, 885, 900, 915, 925, 1000])))
     assert made["straddles"].to_pylist() == [False, True, True, True, False, False]
     for lower, upper, marked in zip(*(made[c].to_pylist() for c in ("lower", "upper", "straddles")), strict=True):
         assert marked == (lower <= 0.9 < upper)
@@ -74,7 +74,8 @@ def test_roles(until):
 def test_the_file_is_one_row_per_index_in_order(tmp_path, until):
     role = roles(until(2), (0, 2), EvaluationSettings())
     counts = {i: i for i in (3, 0, 4, 1, 2)}
-    save_evaluation(tmp_path / "e.parquet", counts, role, EvaluationSettings(), ORIGIN, {"specification": "achieve"})
+    result = EvaluationResult(counts, role, EvaluationSettings(), ORIGIN, {"specification": "achieve"})
+    result.save(tmp_path / "e.parquet")
     made, meta = read_table(tmp_path / "e.parquet")
     names = ["index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles"]
     assert made.column_names == names

@@ -89,7 +89,7 @@ def test_some_of_the_indices(tasks):
         lambda tasks: tasks.regions_at(5),
         lambda tasks: tasks.ground([(0, "start>a"), (5, "start>a")]),
         lambda tasks: tasks.reach_avoid([5]),
-        lambda tasks: tasks.at([0, 3]).under("achieve reach(a)").at([10, 5]),
+        lambda tasks: replace(tasks.at([0, 3]), specification="achieve reach(a)").at([10, 5]),
     ],
 )
 def test_other_indices_are_not_known(tasks, ask: Callable[[Tasks], object]):
@@ -105,7 +105,7 @@ def test_only_whole_numbers_are_grounded(index):
 
 
 def test_another_specification_over_the_same_regions(tasks):
-    one = tasks.under("achieve reach(b)")
+    one = replace(tasks, specification="achieve reach(b)")
     assert one.edge_names == ("start>b",) and one.reach_avoid().names == ("start>b@0", "start>b@3", "start>b@10")
     assert same(one, load_family(small()).tasks([0, 3, 10], "achieve reach(b)"))
     assert tasks.edge_names == ("start>a", "a>b")  # as it was
@@ -145,7 +145,7 @@ def test_benchmarks_do_not_change_the_tasks_of_a_family(tasks):
     text = "achieve reach(a) ensuring avoid(o)"
     family = load_family(small() | {"benchmarks": {"one": text, "both": small()["specification"]}})
     assert family.tasks_digest([0, 3, 10]) == tasks.digest
-    assert family.tasks_digest([0, 3, 10], text) == tasks.under(text).digest != tasks.digest
+    assert family.tasks_digest([0, 3, 10], text) == replace(tasks, specification=text).digest != tasks.digest
 
 
 def moved(tasks: Tasks, region: str, part: str, row: int, by: float) -> Tasks:
@@ -158,7 +158,7 @@ def moved(tasks: Tasks, region: str, part: str, row: int, by: float) -> Tasks:
 CHANGES: dict[str, Callable[[Tasks], Tasks]] = {
     "environment": lambda t: replace(t, environment=get_family("simpledrone-reach").environment),
     "constant of the environment": lambda t: replace(t, environment=replace(t.environment, noise=0.051)),  # type: ignore
-    "specification": lambda t: t.under("achieve reach(a); achieve reach(b)"),
+    "specification": lambda t: replace(t, specification="achieve reach(a); achieve reach(b)"),
     "indices": lambda t: replace(t, indices=(0, 4, 10)),
     "fewer": lambda t: t.at([0, 3]),
     "order": lambda t: t.at([3, 0, 10]),

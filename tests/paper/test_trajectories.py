@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,9 @@ from dibs.methods import get_method, load_model, save_model
 from dibs.paper import trajectories
 from dibs.policies.network import Network
 from dibs.policies.scaling import edge_scaling
-from dibs.provenance import Origin
 from dibs.seeding import stream
+from dibs.settings import parse_settings
+from dibs.stages import Unit, model_origin
 from dibs.studies import style
 from dibs.studies.reports import USUAL, Options, make
 from dibs.templates.branched import Branched
@@ -46,8 +47,11 @@ def template(family_name: str, split: str, seed: int = 0) -> Template:
 
 
 def written(path: Path, of: Template | Branched, family: str, split: str, method: str = "dibs", seed: int = 0) -> Path:
-    name = {"method": method, "family": family, "benchmark": family, "split": split, "seed": seed}
-    save_model(path, of.to_model({}, {}), Origin("model", name, "", "", {}), {})
+    record, chosen = get_method(method), get_family(family)
+    unit = Unit(family, chosen, chosen.specification, family)
+    settings = parse_settings(record.settings, record.defaults)
+    origin = model_origin(record, unit, chosen.split(split), seed, settings, ())
+    save_model(path, of.to_model({}, {}), origin, asdict(settings))
     return path
 
 

@@ -11,12 +11,13 @@ import pytest
 
 from dibs import paths
 from dibs.drawing.style import STYLE as DRAWING
-from dibs.evaluation.evaluate import EvaluationSettings, roles, save_evaluation
+from dibs.evaluation.evaluate import EvaluationSettings, roles
 from dibs.families import get_benchmark, get_family
 from dibs.files import write_json, write_tensors
 from dibs.paths import Layout
 from dibs.provenance import Origin
 from dibs.seeding import stream
+from dibs.stages import EvaluationResult
 from dibs.studies.collect import collect, find
 
 ALL = ("ars", "bc", "maml", "maml-adapted", "varibad", "genrl", "dibs", "dibs-plus")
@@ -36,7 +37,7 @@ SKILL = {
 def save(path: Path, counts: dict[int, int], role: dict[int, str], identity: dict, rollouts=100, delta=0.9, **more):
     """Write an evaluation."""
     origin = Origin("evaluation", identity, "", "", {})
-    save_evaluation(path, counts, role, EvaluationSettings(rollouts=rollouts, delta=delta), origin, more)
+    EvaluationResult(counts, role, EvaluationSettings(rollouts=rollouts, delta=delta), origin, more).save(path)
     return path
 
 

@@ -16,9 +16,10 @@ from scipy import stats
 from dibs import paths
 from dibs.drawing.style import save
 from dibs.errors import DibsError
-from dibs.evaluation.evaluate import EvaluationSettings, save_evaluation
-from dibs.files import read_table, write_json, write_table
+from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.files import check_suffix, read_table, write_json, write_table
 from dibs.provenance import Origin
+from dibs.stages import EvaluationResult
 from dibs.studies import ablations, formats, studies, study_figures, summaries, sweeps
 
 FAMILY, BENCHMARK, SPLIT = "car2d-reach", "car2d-reach-k1", "gap10"
@@ -35,7 +36,7 @@ def evaluation(root: Path, seed: int, solved: str, method: str = "dibs", rate: f
     counts = {i: round(100 * rate) * int(c) for i, c in enumerate(solved)}
     name = {"method": method, "benchmark": BENCHMARK, "family": FAMILY, "split": SPLIT, "seed": seed}
     origin = Origin("evaluation", name, "", "", {})
-    save_evaluation(path, counts, ROLES, EvaluationSettings(rollouts=100, delta=delta), origin, {})
+    EvaluationResult(counts, ROLES, EvaluationSettings(rollouts=100, delta=delta), origin, {}).save(path)
     return str(path)
 
 
@@ -489,7 +490,6 @@ def summarized(path: Path, outputs: list[Path]) -> list[bytes]:
     """Write the summary of a study in several formats."""
     summary = summaries.summarize(studies.read_study(path))
     for output in outputs:
-        summaries.check_output(output)
         summary.write(output)
     return [output.read_bytes() for output in outputs]
 
@@ -604,6 +604,6 @@ def test_the_rows_of_an_ablation_for_programs(ablation_file, tmp_path):
 
 def test_outputs_that_cannot_be_are_refused(tmp_path):
     with pytest.raises(DibsError, match=r"c\.html: expected a name that ends in \.csv, .*\.json$"):
-        summaries.check_output(tmp_path / "c.html")
+        check_suffix(tmp_path / "c.html", summaries.FORMATS)
     with pytest.raises(DibsError, match=r"nowhere\.json: no such file"):
         studies.read_study(tmp_path / "nowhere.json")

@@ -16,7 +16,7 @@ import pytest
 
 from dibs.errors import DibsError
 from dibs.families import Family, load_family
-from dibs.pipeline import teacher_tasks
+from dibs.stages import teacher_tasks
 from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.journal import Journal, Tree, read_tree, write_tree
 from dibs.teachers.train import TeacherSettings, resolve, train_teacher
