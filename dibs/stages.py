@@ -27,7 +27,7 @@ from dibs.evaluation.evaluate import (
     summarize,
 )
 from dibs.families import Benchmark, Family, Split, Tasks
-from dibs.files import write_json, write_table
+from dibs.files import read_json, write_json, write_table
 from dibs.methods import Method, Model, Training, save_model
 from dibs.paths import metrics, split_of, timing
 from dibs.provenance import Origin, settings_digest
@@ -216,11 +216,13 @@ class ModelResult:
     settings: Any
     origin: Origin
     seconds: float
+    teacher_seconds: float = 0.0
+    """Of training the teachers that it was made from, as far as their files say."""
 
     def save(self, path: Path) -> None:
         """Write metrics and timing, then the model: where it is, the others are complete."""
         write_json(metrics(path), {**self.origin.identity, "train": list(self.split.indices), **self.model.metrics})
-        write_json(timing(path), {"seconds": self.seconds})
+        write_json(timing(path), {"seconds": self.seconds, "teachers": self.teacher_seconds})
         save_model(path, self.model, self.origin, asdict(self.settings))
 
 
@@ -240,7 +242,14 @@ def fit(
     tasks = unit.family.tasks(split.indices, unit.specification)
     training = Training(tasks, unit.name, split, seed, tuple(its_teachers), tuple(its_datasets), progress)
     model = method.train(training, settings)
-    return ModelResult(model, split, settings, origin, time.perf_counter() - began)
+    rested = its_teachers if "datasets" in method.needs else ()  # others read teachers for a base or a budget
+    return ModelResult(model, split, settings, origin, time.perf_counter() - began, _seconds_of(rested))
+
+
+def _seconds_of(its_teachers: Sequence[Any]) -> float:
+    """Return how long training some teachers took; those in memory, and those without a record, count nothing."""
+    files = [timing(Path(teacher)) for teacher in its_teachers if isinstance(teacher, str | Path)]
+    return sum(float(read_json(file)["seconds"]) for file in files if file.exists())
 
 
 @dataclass(frozen=True, eq=False)

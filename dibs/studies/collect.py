@@ -13,12 +13,13 @@ from typing import Any
 
 import pandas as pd
 
+from dibs import registry
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import summarize
 from dibs.families import benchmarks, families
-from dibs.files import damaged, read_table
-from dibs.methods import in_order
-from dibs.paths import Layout
+from dibs.files import damaged, read_json, read_table
+from dibs.methods import get_method, in_order
+from dibs.paths import Layout, timing
 from dibs.provenance import check_kind
 
 IDENTITY = ("method", "benchmark", "split", "seed")
@@ -29,6 +30,7 @@ COLUMNS = (
     *("zero_shot_count", "zero_shot_ratio", "beyond_ratio"),
     "straddling",  # tasks up to L whose interval contains δ: with more rollouts they might count differently
     "steps",  # environment steps of training; NaN if the evaluation does not record them
+    "seconds",  # of training, with the teachers it rests on; NaN if the model is not where the layout has it
     *("rollouts", "delta", "file"),
     *("tasks", "indices"),  # digest of the evaluated tasks, and their indices
 )
@@ -109,7 +111,9 @@ def read_evaluation(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 def collect(files: Iterable[Path]) -> pd.DataFrame:
     """Return one row per evaluation: the metrics and what they were computed from, in an order of their own."""
-    frame = pd.DataFrame([_run(file) for file in files], columns=list(COLUMNS)).astype({"steps": float})
+    frame = pd.DataFrame([_run(file) for file in files], columns=list(COLUMNS)).astype(
+        {"steps": float, "seconds": float}
+    )
     _check_unique(frame)
     check_comparable(frame)
     return _in_order(frame, ("benchmark", "method", "train_size", "split", "seed"))
@@ -124,9 +128,21 @@ def _run(file: Path) -> dict[str, Any]:
         **{"training_count": float(rows["succeeds"][train].sum()), "training_rate": rows["rate"][train].mean()},
         **summarize(rows["role"].tolist(), rows["succeeds"].tolist()),
         **{"straddling": int(rows["straddles"][~beyond].sum()), "steps": meta.get("steps")},
+        **{"seconds": _seconds(file, meta)},
         **{"rollouts": int(rows["rollouts"].max()), "file": str(file)},
         **{"tasks": meta.get("tasks"), "indices": tuple(sorted(rows["index"]))},
     }
+
+
+def _seconds(evaluation: Path, meta: dict[str, Any]) -> float:
+    """Return how long training the model of an evaluation took, from the timing next to the model."""
+    root, name = evaluation.absolute().parents[len(IDENTITY) :][:1], meta["method"]
+    if not root or name not in registry.names("methods"):
+        return float("nan")
+    method = get_method(name)
+    unit = method.unit(meta["family"], meta["benchmark"])
+    file = timing(Layout(root[0]).model(method.model_method, unit, meta["split"], meta["seed"]))
+    return float(sum(read_json(file).values())) if file.exists() else float("nan")
 
 
 def collect_indices(runs: pd.DataFrame) -> pd.DataFrame:

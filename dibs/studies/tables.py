@@ -182,11 +182,13 @@ def _per_benchmark(frame: pd.DataFrame, name: str, keys: Sequence[str], lead: li
         columns.append(Column(f"{header} solved", shown))
     columns.append(Column("Beyond L", "{beyond_ratio_mean:.2f}"))
     columns.append(Column("Steps", lambda r: _steps(r["steps_mean"])))
+    columns.append(Column("Seconds", "{seconds_mean:.0f}"))
     columns.append(Column("Straddling", "{straddling} of {tasks}"))
     notes = [
         "Mean ± standard deviation over seeds. IQM: interquartile mean over seeds and splits, in brackets its 95% "
         "stratified bootstrap interval. Beyond L: share solved of the indices L + 1 … 2L. Steps: environment steps of "
-        "one training run. Straddling: tasks of all seeds whose 95% Wilson interval contains δ.",
+        "one training run, and seconds, both with the teachers it rests on (seconds: of the whole family, if one model "
+        "serves all of its benchmarks). Straddling: tasks of all seeds whose 95% Wilson interval contains δ.",
         *adapted_note(frame),
     ]
     return Table(name, f"Results per benchmark and method, {over}.", rows, columns, len(lead) - 1, notes)
@@ -211,7 +213,9 @@ def _summarized(part: pd.DataFrame) -> Row:
         ends = interval(samples, interquartile_mean) if samples else (None, None)
         row[f"{column}_iqm"] = float(interquartile_mean(*samples)) if samples else None
         row |= {f"{column}_low": ends[0], f"{column}_high": ends[1]}
-    return row | {f"{column}_mean": _plain(cells[column].mean().mean()) for column in ("beyond_ratio", "steps")}
+    return row | {
+        f"{column}_mean": _plain(cells[column].mean().mean()) for column in ("beyond_ratio", "steps", "seconds")
+    }
 
 
 def _plain(value: float) -> float | None:

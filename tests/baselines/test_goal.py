@@ -67,6 +67,17 @@ def test_a_ball_and_a_half_space_are_described() -> None:
     assert found[6:8].tolist() == [0.0, 1.0] and found[9] == -1.0
 
 
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=1, max_size=3))
+def test_training_is_measured_on_the_best_path_of_every_index(counts: list[list[int]]) -> None:
+    """Two ways to the second edge's end: over edges 0 and 2, or over edges 1 and 3."""
+    success = np.array([[k < n for k in range(4)] for row in counts for n in row])  # n of 4 rollouts succeed
+    found = ppo_goal.on_best_paths(success, [[0, 2], [1, 3]])
+    chosen = [(0, 2) if min(row[0], row[2]) >= min(row[1], row[3]) else (1, 3) for row in counts]
+    expected = [success[4 * n + edge] for n, path in enumerate(chosen) for edge in path]
+    assert np.array_equal(found, np.array(expected))
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_seen_moves_with_state_and_regions(seed: int) -> None:

@@ -39,6 +39,13 @@ def test_every_stage_leaves_its_files(pipeline):
     assert found == expected  # and nothing temporary is left
 
 
+def test_timing_of_a_model_includes_its_teachers(pipeline):
+    """In files of their own, because equal runs give equal bytes but take different times."""
+    times = [json.loads(file.read_text())["seconds"] for file in (pipeline.root / "teachers").rglob("*.timing.json")]
+    (model,) = (json.loads(file.read_text()) for file in (pipeline.root / "models").rglob("*.timing.json"))
+    assert len(times) == 3 and model["teachers"] == pytest.approx(sum(times)) and model["seconds"] > 0.0
+
+
 def test_what_the_stages_print(pipeline):
     teachers = pipeline.printed["teacher"]
     assert teachers.count("start>a  success ") == 3 and teachers.count("a>b  success ") == 3

@@ -45,6 +45,18 @@ def test_steps_may_be_unknown(evaluation, tmp_path):
     assert np.isnan(collect([evaluation(tmp_path / "e.parquet")]).iloc[0]["steps"])
 
 
+@pytest.mark.parametrize(
+    ("method", "model"), [("dibs", "dibs/mine"), ("maml", "maml/mine-k2"), ("maml-adapted", "maml/mine-k2")]
+)
+def test_seconds_are_those_next_to_the_model(evaluation, tmp_path, method, model):
+    """Training the model and the teachers it rests on; of the family or of the benchmark, whichever it is of."""
+    file = Layout(tmp_path).evaluation(method, "mine-k2", "gap2", 7)
+    evaluation(file, method=method)
+    assert np.isnan(collect([file]).iloc[0]["seconds"])
+    write_json(tmp_path / "models" / model / "gap2/seed7.timing.json", {"seconds": 1.5, "teachers": 20.0})
+    assert collect([file]).iloc[0]["seconds"] == 21.5
+
+
 def test_order_does_not_depend_on_that_of_the_files(results):
     files = find("evaluations", None, results)
     one, other = collect(files), collect(files[::-1])
