@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = ("README.md", "CONTRIBUTING.md", "config/README.md", "results/README.md")
+DOCUMENTS = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 GROUPS = ("environments", "adapters", "teachers", "methods", "families", "reports")
 """Groups of entry points are called like modules: `dibs.methods` is both."""
 
@@ -32,7 +33,7 @@ def found(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_and_files_in_documents_exist(document: Path):
     text = document.read_text()
     names = {name for name in re.findall(r"`(dibs(?:\.\w+)+)`", text) if name.removeprefix("dibs.") not in GROUPS}

@@ -21,7 +21,7 @@ from dibs.files import read_json, read_metadata, read_table, read_tensors, write
 from dibs.studies.checks import load_config
 from dibs.studies.plan import Plan
 
-from .conftest import SPARSE, TINY, Clone
+from .conftest import ROOT, SPARSE, TINY, Clone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -108,6 +108,20 @@ def test_report(finished: Clone):
     shown = ("Figures", "Tables", "relative.csv", "success_by_index-tiny-reach-k2.png", "drift.png")
     for text in (*shown, "Satisfaction rate at every index", "3 methods compared"):
         assert text in page
+
+
+def test_the_readme_of_the_results_reads_them(finished: Clone):
+    """Its examples run, and it names the columns of an evaluation."""
+    text = (ROOT / "results/README.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 4
+    here = {"car2d-reach-k3": "tiny-reach-k2", "car2d-reach": "tiny-reach", "gap5": "gap2", "5.parquet": "2.parquet"}
+    for example in examples:
+        for name, tiny in here.items():
+            example = example.replace(name, tiny)
+        assert finished.python("-c", example).stdout
+    table, _ = read_table(finished.results / "evaluations/dibs/tiny-reach-k2/gap2/seed0.parquet")
+    assert set(table.column_names) <= set(re.findall(r"`(\w+)`", text[text.index("Columns of an evaluation") :]))
 
 
 def test_tables_are_put_into_a_page(finished: Clone):
