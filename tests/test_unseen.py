@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dibs-plus": {"max_steps": 60},
     "dibs-weights": {"max_steps": 60},
     "dibs-branched": {"max_steps": 60},
+    "dibs-affine": {"iterations": 20},
     "motion": {"rollouts": 40},
 }
 TRAINED = [name for name in registry.names("methods") if not get_method(name).trained_as]

@@ -75,6 +75,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dibs-plus": {"max_steps": 20},
     "dibs-weights": {"max_steps": 20},
     "dibs-branched": {"max_steps": 20},
+    "dibs-affine": {"iterations": 20},
     "motion": {"rollouts": 40},
 }
 

@@ -1,8 +1,9 @@
-"""The methods with a template: the paper's DIBS, DIBS+, and two variants.
+"""The methods with a fitted template: the paper's DIBS, DIBS+, and three variants.
 
 `dibs` minimizes the paper's objective. `dibs-plus` adds weak priors and estimates between training indices, chosen by
 leaving some of these out. `dibs-weights` fits the teachers' weights instead of their actions, to show what limits a
 template. `dibs-branched` clusters the teachers' trajectories into routing modes and fits one polynomial per mode.
+`dibs-affine` fits affine maps around the base policy instead of a polynomial.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 
 from dibs.methods import Method, Model, Training, teacher_steps
 from dibs.seeding import stream
+from dibs.templates.affine import Affine, AffineSettings, fit_affine
 from dibs.templates.branched import fit_branches
 from dibs.templates.fit import FitSettings, fit
+from dibs.templates.guards import teacher_records
 from dibs.templates.select import Selection
 from dibs.templates.template import Source, assemble, gather, load_sources, template_policy
 from dibs.templates.weights import fit_teachers
@@ -54,6 +57,21 @@ def train_branched(training: Training, settings: FitSettings) -> Model:
     return template.to_model(_steps(sources), metrics)
 
 
+def train_affine(training: Training, settings: AffineSettings) -> Model:
+    """Fit one pair of affine maps per edge to the datasets of all training indices."""
+    sources = load_sources(training)
+    teachers = [source.teacher for source in sources]
+    first = teachers[0]
+    data = gather(training.tasks, sources, FitSettings(samples=settings.samples))
+    maps = fit_affine(data, first.network, settings, _stream(training))
+    records = teacher_records(teachers)
+    shared = (training.tasks.indices, first.edges, first.network, first.scaling)
+    template = Affine(*shared, maps.inputs, maps.outputs, data.base, data.base_index, records)
+    loss, per_index = (dict(zip(first.edges, values.tolist(), strict=True)) for values in (maps.loss, maps.per_index))
+    metrics = {"train": template.train, "edges": loss, "per_index": per_index}
+    return template.to_model(_steps(sources), metrics)
+
+
 def _stream(training: Training) -> np.random.Generator:
     return stream("template", training.tasks.name, training.split.key, training.seed)
 
@@ -69,16 +87,26 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dibs-plus": {"color": "#111111", "marker": "*", "hatch": "", "dashes": (4.0, 1.2), "order": 8},
     "dibs-weights": {"color": "#E377C2", "marker": "P", "hatch": "ooo", "dashes": (1.5, 1.0), "order": 9},
     "dibs-branched": {"color": "#17809C", "marker": "h", "hatch": "**", "dashes": (5.0, 1.0, 1.5, 1.0), "order": 10},
+    "dibs-affine": {
+        "color": "#B15928",
+        "marker": "p",
+        "hatch": "\\\\",
+        "dashes": (6.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+        "order": 12,
+    },
 }
 NEEDS = ("teachers", "datasets")
 
 
-def _method(name: str, label: str, train: Callable[[Training, Any], Model], **defaults: Any) -> Method:
+def _method(
+    name: str, label: str, train: Callable[[Training, Any], Model], settings: type = FitSettings, **defaults: Any
+) -> Method:
     more = {"per_family": True, "defaults": defaults, "memory_mb": 4000, **LOOKS[name]}
-    return Method(name, label, FitSettings, train, template_policy, NEEDS, **more)
+    return Method(name, label, settings, train, template_policy, NEEDS, **more)
 
 
 DIBS = _method("dibs", "DIBS", train)
 DIBS_PLUS = _method("dibs-plus", "DIBS+", train, select=True)
 DIBS_WEIGHTS = _method("dibs-weights", "DIBS (weights)", train, space="weights")
 DIBS_BRANCHED = _method("dibs-branched", "DIBS (branched)", train_branched)
+DIBS_AFFINE = _method("dibs-affine", "DIBS (affine)", train_affine, AffineSettings)

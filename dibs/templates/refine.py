@@ -9,6 +9,8 @@ refinement never makes the minimized loss worse.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from dibs.envs import Array
@@ -44,14 +46,23 @@ def continued(one: Objective, iterations: int) -> Array:
 
 def minimize(one: Objective, z: Array, iterations: int) -> Array:
     """Return what L-BFGS makes of z (degree + 1, 1, size) in at most that many iterations."""
-    from scipy.optimize import minimize as scipy_minimize  # slow to import
 
     def value_and_gradient(flat: Array) -> tuple[float, Array]:
         value, gradient = one.value_and_gradient(flat.reshape(z.shape))
-        if not (np.isfinite(value).all() and np.isfinite(gradient).all()):
-            return DIVERGED, np.zeros_like(flat)
         return float(value[0]), gradient.reshape(-1)
 
+    return lbfgs(value_and_gradient, z.reshape(-1), iterations).reshape(z.shape)
+
+
+def lbfgs(value_and_gradient: Callable[[Array], tuple[float, Array]], start: Array, iterations: int) -> Array:
+    """Minimize a function of a flat vector by L-BFGS; where it is not finite, the line search backs off."""
+    from scipy.optimize import minimize as scipy_minimize  # slow to import
+
+    def finite(x: Array) -> tuple[float, Array]:
+        value, gradient = value_and_gradient(x)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return DIVERGED, np.zeros_like(x)
+        return value, gradient
+
     options = {"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
-    result = scipy_minimize(value_and_gradient, z.reshape(-1), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(result.x).reshape(z.shape)
+    return np.asarray(scipy_minimize(finite, start, jac=True, method="L-BFGS-B", options=options).x)

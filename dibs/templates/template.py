@@ -39,6 +39,7 @@ CLASSES = {
     "branched": "dibs.templates.branched:Branched",
     "joined": "dibs.templates.template:Joined",
     "motion": "dibs.templates.moved:Moved",
+    "affine": "dibs.templates.affine:Affine",
 }
 """Classes of templates, by `metadata["class"]` of their models."""
 
@@ -121,11 +122,55 @@ def compose(template: PolicyEvolution, tasks: Tasks) -> Composed:
     return Composed([template.path(tasks.graph, index) for index in tasks.indices], stage_policy)
 
 
-# --- one polynomial per edge -----------------------------------------------------------------------------
+# --- a network per index and edge ------------------------------------------------------------------------
+
+
+class Networks:
+    """What classes of templates share whose policy of an index and edge is one network with weights of its own."""
+
+    edges: tuple[str, ...]
+    network: Network
+    scaling: Scaling
+    records: Mapping[str, EdgeRecord]
+
+    def unrolled(self, indices: Rows, edges: Rows) -> Array:
+        """Return the actors (n, size) of n pairs of an index and a position of an edge, finite or not."""
+        raise NotImplementedError
+
+    def actors(self, indices: Sequence[int]) -> dict[int, Array]:
+        """Return the actors (edges, size) of every given index, unrolled from the base."""
+        every = np.arange(len(self.edges))
+        found = self._bounded(np.repeat(np.array(indices, dtype=np.intp), len(every)), np.tile(every, len(indices)))
+        return dict(zip(indices, found.reshape(len(indices), len(every), self.network.size), strict=True))
+
+    def _bounded(self, indices: Rows, edges: Rows) -> Array:
+        """Return the actors; what runs away beyond the last training index is left as a policy that fails."""
+        check_indices(indices)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self.unrolled(indices, edges)
+        return np.nan_to_num(found, nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY).astype(np.float32)
+
+    def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> NetworkPolicy:
+        """Return the unrolled networks of a batch of tasks."""
+        indices, names = zip(*pairs, strict=True)
+        edges = np.array([self.edges.index(name) for name in names])
+        theta = self._bounded(np.array(indices), edges)
+        return NetworkPolicy(
+            self.network, self.network.fold(theta, self.scaling.center[edges], self.scaling.half[edges])
+        )
+
+    def holds(self, index: int, edges: Sequence[str]) -> bool:
+        """Whether the parameters of these edges stay below RUNAWAY."""
+        rows = np.array([self.edges.index(name) for name in edges], dtype=np.intp)
+        return bool(np.abs(self._bounded(np.full(len(rows), index), rows)).max(initial=0.0) < RUNAWAY)
+
+    def path(self, graph: Graph, index: int) -> tuple[str, ...]:
+        """Return the path that the guard takes at an index."""
+        return choose_path(graph, self.records, index)
 
 
 @dataclass(frozen=True, eq=False)
-class Template:
+class Template(Networks):
     """One polynomial per edge."""
 
     train: tuple[int, ...]
@@ -137,40 +182,16 @@ class Template:
     base_index: Rows  # (edges,)
     records: Mapping[str, EdgeRecord]
 
-    def actors(self, indices: Sequence[int]) -> dict[int, Array]:
-        """Return the actors (edges, size) of every given index, unrolled from the base."""
-        every = np.arange(len(self.edges))
-        found = self._unrolled(np.repeat(np.array(indices, dtype=np.intp), len(every)), np.tile(every, len(indices)))
-        return dict(zip(indices, found.reshape(len(indices), *self.base.shape), strict=True))
-
-    def _unrolled(self, indices: Rows, edges: Rows) -> Array:
+    def unrolled(self, indices: Rows, edges: Rows) -> Array:
         """Return the actors (n, size) of n pairs of an index and a position of an edge."""
-        check_indices(indices)
         # Before the first teacher of an edge there is no policy: the first one is used.
         ahead = np.maximum(indices - self.base_index[edges], 0)
-        actors = np.empty((len(edges), self.network.size), dtype=np.float32)
+        actors = np.empty((len(edges), self.network.size))
         for e in np.unique(edges).tolist():
             rows = np.flatnonzero(edges == e)
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = unroll_to(self.kappa[:, e], self.base[e].astype(np.float64), ahead[rows].tolist())
-            policies = np.stack([found[int(steps)] for steps in ahead[rows]])
-            # A polynomial may run away beyond its last training index. What is left is a policy that fails.
-            actors[rows] = np.nan_to_num(policies, nan=RUNAWAY).clip(-RUNAWAY, RUNAWAY)
+            found = unroll_to(self.kappa[:, e], self.base[e].astype(np.float64), ahead[rows].tolist())
+            actors[rows] = [found[int(steps)] for steps in ahead[rows]]
         return actors
-
-    def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> NetworkPolicy:
-        """Return the unrolled networks of a batch of tasks."""
-        indices, names = zip(*pairs, strict=True)
-        edges = np.array([self.edges.index(name) for name in names])
-        theta = self._unrolled(np.array(indices), edges)
-        return NetworkPolicy(
-            self.network, self.network.fold(theta, self.scaling.center[edges], self.scaling.half[edges])
-        )
-
-    def holds(self, index: int, edges: Sequence[str]) -> bool:
-        """Whether the parameters of these edges stay below RUNAWAY."""
-        rows = np.array([self.edges.index(name) for name in edges])
-        return bool(np.abs(self._unrolled(np.full(len(rows), index), rows)).max(initial=0.0) < RUNAWAY)
 
     def describe(self, edge: str) -> str:
         """Say what is known of one edge's polynomial."""
@@ -182,10 +203,6 @@ class Template:
             f"polynomial of degree {degree} in {self.network.size} weights, {moving} of which change per index, from "
             f"the teacher of index {start}; fitted to training indices {spelled(self.train)}, trust it between them"
         )
-
-    def path(self, graph: Graph, index: int) -> tuple[str, ...]:
-        """Return the path that the guard takes at an index."""
-        return choose_path(graph, self.records, index)
 
     def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
         """Return what its file contains."""
