@@ -7,7 +7,6 @@ print(template.policy(index=13).evaluate())
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,9 @@ from dibs.files import check_suffix, read_metadata, read_table
 from dibs.methods import Method, Model, get_method
 from dibs.pipeline import open_model
 from dibs.policy import IndexPolicy, Rate, load_policy
+from dibs.progress import check_tensorboard, display
 from dibs.provenance import check_kind
-from dibs.runs import Chain, Tell, method_settings
+from dibs.runs import Chain, method_settings
 from dibs.settings import parse_settings
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher, TeacherSettings
@@ -44,13 +44,17 @@ def train(
     results: str | Path | None = None,
     teachers: Mapping[str, Any] | None = None,
     datasets: Mapping[str, Any] | None = None,
+    tensorboard: str | Path | None = None,
 ) -> Run:
     """Train the teachers of all training indices and build their datasets (Stage I).
 
     Name the training set by `gap`, by its indices `train`, or by `split`. `teachers` and `datasets` are settings that
     differ from the defaults. Nothing is written unless `results` names a folder: files go there in the default layout,
-    and what is up to date there is read instead of made.
+    and what is up to date there is read instead of made. With `tensorboard`, event files of teachers and methods are
+    written below that folder.
     """
+    if tensorboard is not None:
+        check_tensorboard()
     chain = Chain(
         family,
         _split(family, gap, train, split),
@@ -58,20 +62,15 @@ def train(
         parse_settings(TeacherSettings, teachers, "teachers"),
         parse_settings(DatasetSettings, datasets, "datasets"),
         None if results is None else Path(results),
-        _teller(family, seed) if progress else None,
+        display(progress),
+        None if tensorboard is None else Path(tensorboard),
     )
-    for index in chain.split.indices:
-        chain.teacher(index)
-        chain.dataset_source(index)
+    with chain.display as shown:
+        shown.expect(2 * len(chain.split.indices))
+        for index in chain.split.indices:
+            chain.teacher(index)
+            chain.dataset_source(index)
     return Run(chain)
-
-
-def _teller(family: Family, seed: int) -> Tell:
-    def tell(what: str, state: str) -> None:
-        if state not in ("making", "kept"):
-            print(f"{family.name} seed {seed}: {what}: {state}", file=sys.stderr, flush=True)
-
-    return tell
 
 
 def _split(family: Family, gap: int | None, train: Sequence[int] | None, split: str | Split | None) -> Split:
@@ -113,7 +112,8 @@ class Run:
         name = benchmark or known[-1]
         aim = Benchmark(name, self.family, name, self.family.source)
         values = method_settings(chosen, settings)
-        model = self.chain.model(chosen, aim, values)
+        with self.chain.display:
+            model = self.chain.model(chosen, aim, values)
         return Fitted(chosen, model, aim, self.split, self.seed, self.chain.model_origin(chosen, aim, values).id)
 
 

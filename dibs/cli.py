@@ -15,6 +15,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from dibs import __version__, registry  # noqa: E402
 from dibs.errors import DibsError  # noqa: E402
+from dibs.progress import write_to  # noqa: E402
 
 # Modules of dibs.commands, in the order in which `dibs --help` lists their commands.
 COMMANDS = ("run", "families", "stages", "policies", "reports", "config")
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         registry.allow_code()
     try:
         if args.log is not None:
-            _write_to(args.log)
+            write_to(args.log)
         status = args.run(args)
         sys.stdout.flush()  # a closed pipe raises here, not at exit
         return int(status or 0)
@@ -71,15 +72,6 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         command.add_argument("--log", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return top
-
-
-def _write_to(log: Path) -> None:
-    """Send standard output and error to a file, also those of libraries that do not write through Python."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
 
 
 def _complain(message: str) -> int:

@@ -24,6 +24,7 @@ from dibs.errors import DibsError
 from dibs.families import Split, Tasks
 from dibs.files import read_json, read_metadata, read_tensors, write_tensors
 from dibs.paths import metrics
+from dibs.progress import Reporter
 from dibs.provenance import Origin, check_kind
 from dibs.simulation import Policy
 from dibs.simulation.composed import Composed
@@ -55,7 +56,7 @@ class Training:
 
     `dibs.datasets.store.load_dataset` accepts both.
     """
-    progress: Callable[[str], None] | None = None
+    progress: Reporter | None = None
 
     def teacher_steps(self, edges: Sequence[str] | None = None) -> int:
         """Return the environment steps in which the teachers learned the given edges (by default those of the

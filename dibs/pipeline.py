@@ -20,10 +20,10 @@ from dibs.families import Benchmark, Family, Split, descriptions, get_family
 from dibs.files import plain, read_json, read_metadata
 from dibs.methods import Method, Model, load_model
 from dibs.paths import Layout, metrics, split_of
+from dibs.progress import Reporter
 from dibs.provenance import Origin, check_input, check_kind, check_origin
 from dibs.settings import parse_settings
 from dibs.stages import (
-    Progress,
     Unit,
     dataset_origin,
     evaluation_origin,
@@ -177,7 +177,7 @@ def make_teacher(
     expect: str = "",
     resume: bool = False,
     checkpoint: float | None = None,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> Teacher | None:
     """Train and save one teacher (Stage I); None if a kept copy was restored instead.
 
@@ -246,7 +246,7 @@ def make_model(
     dataset_files: Sequence[Path] = (),
     *,
     expect: str = "",
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> tuple[Model, float]:
     """Train and save a method's model; returns it and the seconds it took."""
     needed = method.inputs(settings, split.indices)

@@ -1,15 +1,19 @@
-"""All stages of one family, split and seed: in memory, or kept in files of the default layout.
+"""All stages of one family and split: in memory, or kept in files of the default layout.
 
-`dibs.train` and `dibs run` use a `Chain`. With a results folder it reads what is up to date there, which ids decide,
-and makes and writes the rest. So an interrupted run loses nothing that was finished.
+`dibs.train` uses a `Chain`: the stages with one seed. With a results folder it reads what is up to date there, which
+ids decide, and makes and writes the rest. So an interrupted run loses nothing that was finished.
+
+`dibs run` uses a `Work`: the files of several seeds, methods and benchmarks as jobs, which other processes can do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,19 +21,17 @@ from dibs import stages
 from dibs.datasets.build import DatasetSettings
 from dibs.datasets.store import Dataset, read_dataset
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import Benchmark, Family, Split
+from dibs.families import Benchmark, Family, Split, load_family
 from dibs.files import read_metadata, read_table
 from dibs.methods import Method, Model, get_method, load_model
 from dibs.paths import Layout
+from dibs.progress import Display, Reporter, tensorboard
 from dibs.provenance import Origin
 from dibs.settings import parse_settings
-from dibs.stages import Progress, Unit
+from dibs.stages import Unit
 from dibs.teachers.checkpoints import open_journal
 from dibs.teachers.store import load_replay, load_teacher
 from dibs.teachers.train import Teacher, TeacherSettings, resolve
-
-Tell = Callable[[str, str], None]
-"""Called with what is made, such as `teacher 5`, and what happens to it: kept, making, outdated, or done and how."""
 
 
 def method_settings(method: Method, settings: Mapping[str, Any] | None = None) -> Any:
@@ -49,14 +51,16 @@ class Chain:
         teachers: TeacherSettings | None = None,
         datasets: DatasetSettings | None = None,
         results: Path | None = None,
-        tell: Tell | None = None,
-        progress: Progress | None = None,
+        display: Display | None = None,
+        tensorboard: Path | None = None,
     ) -> None:
+        """With `tensorboard`, event files of what is trained are written below that folder."""
         self.family, self.split, self.seed = family, split, seed
         self.teacher_settings = resolve(teachers or TeacherSettings(), family.teacher, family.teacher_options)
         self.dataset_settings = datasets or DatasetSettings()
         self.layout = None if results is None else Layout(results)
-        self._tell, self._progress = tell or (lambda what, state: None), progress
+        self.display = display or Display()
+        self._events = None if tensorboard is None else Layout(tensorboard)
         self._teachers: dict[int, Teacher] = {}
         self._replays: dict[int, list[np.ndarray]] = {}
         self._datasets: dict[int, Dataset] = {}
@@ -84,21 +88,23 @@ class Chain:
         """Return the teacher of a training index."""
         if index not in self._teachers:
             origin, file = self.teacher_origins[index], self._file("teacher", index)
-            if file is not None and self._kept(file, origin, f"teacher {index}"):
+            if file is not None and is_current(file, origin):
                 self._teachers[index] = load_teacher(file)
             else:
                 before = self.split.before(index)
                 previous = None if before is None else self.teacher(before)
                 before_file = None if before is None else self._file("teacher", before)
+                place = self.family.name, self.split.name, index, self.seed
+                events = None if self._events is None else self._events.teacher(*place)
                 journal = open_journal(file, origin, before_file)
-                made = stages.teach(
-                    self.family, self.split, self.seed, self.teacher_settings, previous, origin, self._progress, journal
-                )
-                self._save(made, file)
+                aim = self.family, self.split, self.seed, self.teacher_settings
+                with self._making(f"teacher {index}", events) as progress:
+                    made = stages.teach(*aim, previous, origin, progress, journal)
+                    self._save(made, file)
                 journal.close()
                 self._teachers[index], self._replays[index] = made.teacher, made.replay
                 rate = made.teacher.metrics["success"]
-                self._tell(f"teacher {index}", f"done, success {rate:.3f}, {made.seconds:.1f} s")
+                self._made(f"teacher {index}", f"success {rate:.3f}, {made.seconds:.1f} s")
         return self._teachers[index]
 
     def _teacher_source(self, index: int) -> Path | Teacher:
@@ -117,17 +123,19 @@ class Chain:
         if index in self._datasets:
             return self._datasets[index]
         origin, file = self.dataset_origin(index), self._file("dataset", index)
-        if file is None or not self._kept(file, origin, f"dataset {index}"):
+        if file is None or not is_current(file, origin):
             teacher = self.teacher(index)
             replay = self._replays.pop(index, None)
             if replay is None:
                 replay = load_replay(str(self._file("teacher", index)), teacher.edges)
-            made = stages.sample(self.family, self.split, self.dataset_settings, teacher, replay, origin)
-            if file is None:
-                self._datasets[index] = made.collect()
-            else:
-                made.save(file)
-            self._tell(f"dataset {index}", "done")
+            with self._making(f"dataset {index}"):
+                made = stages.sample(self.family, self.split, self.dataset_settings, teacher, replay, origin)
+                if file is None:
+                    self._datasets[index] = made.collect()
+                    rows = sum(len(actions) for _, actions in self._datasets[index].rows.values())
+                else:
+                    rows = sum(made.save(file).values())
+            self._made(f"dataset {index}", f"{rows} rows")
         return self._datasets[index] if file is None else file
 
     # --- Stage II and measurement --------------------------------------------------------------------
@@ -144,17 +152,20 @@ class Chain:
         """Return the model that a method is measured on."""
         trained = get_method(method.model_method)
         unit, origin = Unit.of(trained, benchmark), self.model_origin(method, benchmark, settings)
-        file = None if self.layout is None else self.layout.model(trained.name, unit.name, self.split.name, self.seed)
-        what = f"{trained.name} {unit.name}"
-        if file is not None and self._kept(file, origin, what):
+        place = trained.name, unit.name, self.split.name, self.seed
+        file = None if self.layout is None else self.layout.model(*place)
+        if file is not None and is_current(file, origin):
             return load_model(file)[0]
         # Files rather than objects: a method reads as much of a dataset as it needs.
         needed = trained.inputs(settings, self.split.indices)
         teachers = [self._teacher_source(i) for i in needed["teachers"]]
         datasets = [self.dataset_source(i) for i in needed["datasets"]]
-        made = stages.fit(trained, unit, self.split, self.seed, settings, teachers, datasets, origin, self._progress)
-        self._save(made, file)
-        self._tell(what, f"done, {made.seconds:.1f} s")
+        aim = trained, unit, self.split, self.seed, settings
+        events = None if self._events is None else self._events.model(*place)
+        with self._making(f"fit {trained.name} to {unit.name}", events) as progress:
+            made = stages.fit(*aim, teachers, datasets, origin, progress)
+            self._save(made, file)
+        self._made(f"fit {trained.name} to {unit.name}", f"{made.seconds:.1f} s")
         return made.model
 
     def evaluation_origin(
@@ -171,18 +182,18 @@ class Chain:
         origin = self.evaluation_origin(method, benchmark, settings, measured)
         layout, split, seed = self.layout, self.split, self.seed
         file = None if layout is None else layout.evaluation(method.name, benchmark.id, split.name, seed)
-        what = f"evaluation of {method.name} on {benchmark.id}"
-        if file is not None and self._kept(file, origin, what):
+        what = f"evaluate {method.name} on {benchmark.id}"
+        if file is not None and is_current(file, origin):
             return read_table(file)
         model = self.model(method, benchmark, settings)
-        made = stages.measure(method, benchmark, split, seed, measured, model, origin)
-        self._save(made, file)
-        ratios = stages.ratios_of(made.table)
-        shown = f"training {ratios['training_ratio']:.3f}, zero-shot {ratios['zero_shot_ratio']:.3f}"
-        self._tell(what, f"done, {shown}")
+        with self._making(what):
+            made = stages.measure(method, benchmark, split, seed, measured, model, origin)
+            self._save(made, file)
+        ratios = {name.removesuffix("_ratio"): r for name, r in stages.ratios_of(made.table).items() if "ratio" in name}
+        self._made(what, ", ".join(f"{name.replace('_', '-')} {r:.3f}" for name, r in ratios.items() if r == r))
         return made.table, made.metadata
 
-    # --- files ---------------------------------------------------------------------------------------
+    # --- files and reports ---------------------------------------------------------------------------
 
     def _file(self, kind: str, index: int) -> Path | None:
         if self.layout is None:
@@ -190,17 +201,166 @@ class Chain:
         place = self.layout.teacher if kind == "teacher" else self.layout.dataset
         return place(self.family.name, self.split.name, index, self.seed)
 
-    def _kept(self, file: Path, origin: Origin, what: str) -> bool:
-        """Whether a file is up to date; tells what will happen to it."""
-        exists = file.is_file()
-        current = exists and read_metadata(file).get("id") == origin.id
-        self._tell(what, "kept" if current else "outdated, making" if exists else "making")
-        if not current and self.layout is not None:  # models that are made here can be opened without the family's file
+    def _save(self, made: Any, file: Path | None) -> None:
+        """Write a result and the family's description: models can then be opened without the family's own file."""
+        if self.layout is not None and file is not None:
             description = self.layout.family(self.family.name)
             if not description.is_file() or description.read_text() != self.family.to_yaml():
                 self.family.save(description)
-        return current
-
-    def _save(self, made: Any, file: Path | None) -> None:
-        if file is not None:
             made.save(file)
+
+    @contextmanager
+    def _making(self, what: str, events: Path | None = None) -> Iterator[Reporter]:
+        """Show that something is being made; yields what it reports to."""
+        name = f"seed {self.seed}, {what}"
+        self.display.begin(name)
+
+        def report(message: str, done: float | None = None, step: float | None = None, values: Any = None) -> None:
+            self.display.report(name, message, done)
+
+        with tensorboard(None if events is None else events.with_suffix(""), report) as reporter:
+            yield reporter
+
+    def _made(self, what: str, result: str) -> None:
+        self.display.finish(f"seed {self.seed}, {what}", result)
+
+
+def is_current(file: Path, origin: Origin) -> bool:
+    """Whether a file exists and was made from what it would be made from now."""
+    return file.is_file() and bool(read_metadata(file).get("id") == origin.id)
+
+
+# --- all files of several seeds --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """One file to make."""
+
+    kind: Literal["teacher", "dataset", "model", "evaluation"]
+    seed: int
+    index: int = 0
+    """Of a teacher or dataset."""
+    method: str = ""
+    benchmark: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What `dibs run` makes. It can be sent to other processes."""
+
+    description: Mapping[str, Any]
+    """Of the family."""
+    split: Split
+    seeds: tuple[int, ...]
+    methods: tuple[str, ...]
+    benchmarks: tuple[str, ...]
+    teachers: TeacherSettings
+    datasets: DatasetSettings
+    settings: Mapping[str, Any]
+    """Settings of training, by method."""
+    evaluation: EvaluationSettings
+    results: Path
+    tensorboard: Path | None = None
+
+    @cached_property
+    def family(self) -> Family:
+        return load_family(self.description)
+
+    def __reduce__(self) -> Any:
+        """Leave out what was computed: environments cannot all be sent to other processes."""
+        return Work, tuple(getattr(self, field.name) for field in fields(self))
+
+    def chain(self, seed: int, display: Display | None = None) -> Chain:
+        """Return the stages with one seed."""
+        aim = self.family, self.split, seed, self.teachers, self.datasets
+        return Chain(*aim, self.results, display, self.tensorboard)
+
+    def do(self, job: Job, display: Display) -> None:
+        """Make one file from those that it needs."""
+        chain = self.chain(job.seed, display)
+        if job.kind == "teacher":
+            chain.teacher(job.index)
+        elif job.kind == "dataset":
+            chain.dataset_source(job.index)
+        elif job.kind == "model":
+            chain.model(*self._aim(job))
+        else:
+            chain.evaluation(*self._aim(job), self.evaluation)
+
+    def jobs(self) -> dict[Job, list[Job]]:
+        """Return the files that are missing or outdated, each with those that must be made before it."""
+        found: dict[Job, list[Job]] = {}
+
+        def want(job: Job) -> None:
+            if job not in found and not is_current(self.file(job), self._origin(job)):
+                needs = self._needs(job)
+                for need in needs:
+                    want(need)
+                found[job] = [need for need in needs if need in found]
+
+        for job in self.evaluations:
+            want(job)
+        return found
+
+    @property
+    def evaluations(self) -> list[Job]:
+        """The evaluations, which are what everything else is made for."""
+        return [Job("evaluation", s, 0, m, b) for s in self.seeds for m in self.methods for b in self.benchmarks]
+
+    def file(self, job: Job) -> Path:
+        """Return the file that a job makes."""
+        layout, family, split = Layout(self.results), self.family.name, self.split.name
+        if job.kind in ("teacher", "dataset"):
+            place = layout.teacher if job.kind == "teacher" else layout.dataset
+            return place(family, split, job.index, job.seed)
+        if job.kind == "evaluation":
+            return layout.evaluation(job.method, job.benchmark, split, job.seed)
+        return layout.model(job.method, get_method(job.method).unit(family, job.benchmark), split, job.seed)
+
+    def log(self, job: Job) -> Path:
+        """Return where a job's output goes, which is where the workflow puts it."""
+        return (self.results / "logs" / self.file(job).relative_to(self.results)).with_suffix(".log")
+
+    def name(self, job: Job) -> str:
+        """Return what displays call a job."""
+        if job.kind in ("teacher", "dataset"):
+            return f"seed {job.seed}, {job.kind} {job.index}"
+        if job.kind == "model":
+            unit = get_method(job.method).unit(self.family.name, job.benchmark)
+            return f"seed {job.seed}, fit {job.method} to {unit}"
+        return f"seed {job.seed}, evaluate {job.method} on {job.benchmark}"
+
+    @cached_property
+    def _chains(self) -> dict[int, Chain]:
+        return {seed: self.chain(seed) for seed in self.seeds}
+
+    def _aim(self, job: Job) -> tuple[Method, Benchmark, Any]:
+        aim = Benchmark(job.benchmark, self.family, job.benchmark, self.family.source)
+        return get_method(job.method), aim, self.settings[get_method(job.method).model_method]
+
+    def _origin(self, job: Job) -> Origin:
+        chain = self._chains[job.seed]
+        if job.kind == "teacher":
+            return chain.teacher_origins[job.index]
+        if job.kind == "dataset":
+            return chain.dataset_origin(job.index)
+        if job.kind == "model":
+            return chain.model_origin(*self._aim(job))
+        return chain.evaluation_origin(*self._aim(job), self.evaluation)
+
+    def _needs(self, job: Job) -> list[Job]:
+        """Return what a job's file is made from."""
+        if job.kind == "teacher":
+            before = self.split.before(job.index)
+            return [] if before is None else [Job("teacher", job.seed, before)]
+        if job.kind == "dataset":
+            return [Job("teacher", job.seed, job.index)]
+        method, _, settings = self._aim(job)
+        if job.kind == "evaluation":
+            trained = get_method(method.model_method)
+            aim = self.benchmarks[0] if trained.per_family else job.benchmark  # one model may serve all benchmarks
+            return [Job("model", job.seed, 0, trained.name, aim)]
+        needed = method.inputs(settings, self.split.indices)
+        teachers = [Job("teacher", job.seed, i) for i in needed["teachers"]]
+        return teachers + [Job("dataset", job.seed, i) for i in needed["datasets"]]

@@ -8,7 +8,7 @@ these functions, so there is one definition of every stage. A result knows its `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,15 +30,13 @@ from dibs.families import Benchmark, Family, Split, Tasks
 from dibs.files import read_json, write_json, write_table
 from dibs.methods import Method, Model, Training, save_model
 from dibs.paths import metrics, split_of, timing
+from dibs.progress import Reporter
 from dibs.provenance import Origin, settings_digest
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.journal import Journal
 from dibs.teachers.store import as_saved, save_teacher
 from dibs.teachers.train import Teacher, TeacherSettings, train_teacher
-
-Progress = Callable[[str], None]
-
 
 # --- what files are made from ----------------------------------------------------------------------------
 
@@ -162,7 +160,7 @@ def teach(
     settings: TeacherSettings,
     previous: Teacher | None,
     origin: Origin,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
     journal: Journal | None = None,
 ) -> TeacherResult:
     """Train one teacher (Stage I); `settings` are resolved, `previous` is the teacher of the training index before.
@@ -235,7 +233,7 @@ def fit(
     its_teachers: Sequence[Any],
     its_datasets: Sequence[Any],
     origin: Origin,
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> ModelResult:
     """Train a method on teachers and datasets of all training indices, in files or in memory."""
     began = time.perf_counter()

@@ -17,7 +17,8 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.methods import Method, Model, Training, teachers_for_budget
 from dibs.policies.network import network_of
-from dibs.policies.search import Progress, ascent
+from dibs.policies.search import ascent
+from dibs.progress import Reporter
 from dibs.seeding import stream
 from dibs.settings import STRICT
 from dibs.simulation import Outcome, RewardKind, Rewards, SpecTask, draw, rollout
@@ -75,7 +76,7 @@ def train(training: Training, settings: Settings) -> Model:
 
 
 def search(
-    task: SpecTask, view: FlatView, settings: Settings, rng: np.random.Generator, progress: Progress = None
+    task: SpecTask, view: FlatView, settings: Settings, rng: np.random.Generator, progress: Reporter | None = None
 ) -> Model:
     """Search one policy for all tasks within the budget of environment steps in the settings."""
     network = network_of(task.grounded, settings.hidden, view.size)
@@ -106,7 +107,10 @@ def search(
             solved = best_score[top][0] >= 1.0
             if progress is not None:
                 reached = f"success {best_score[top][0]:.3f}, stage {stage[top]:.2f}"
-                progress(f"iteration {iteration}: {reached}, {steps} steps")
+                measured = {name: value for name, value in curve[-1].items() if name != "steps"}
+                progress(
+                    f"iteration {iteration}: {reached}, {steps} steps", steps / max(settings.steps, 1), steps, measured
+                )
             if len(theta) > 1 and (iteration >= settings.trial or solved):
                 theta, best_theta, best_score, top = theta[[top]], best_theta[[top]], [best_score[top]], 0
             if (solved and stale >= settings.patience) or steps >= settings.steps:

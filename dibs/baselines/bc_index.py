@@ -37,7 +37,7 @@ def train(training: Training, settings: bc.Cloning) -> Model:
         one, losses[name] = bc.clone(receiving, inputs, actions, settings, rng)
         theta.append(one)
         if training.progress is not None:
-            training.progress(f"edge {name}: loss {min(losses[name]):.5f}")
+            training.progress(f"edge {name}: loss {min(losses[name]):.5f}", len(losses) / len(tasks.edge_names))
     tensors = {"theta": np.stack(theta)}
     actors = IndexedActors(tasks.indices, tasks.edge_names, network, found.scaling, found.records, tensors, weights)
     return actors.to_model(found.steps, {"loss": losses})

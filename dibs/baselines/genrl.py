@@ -22,7 +22,8 @@ import numpy as np
 from dibs.envs import Array
 from dibs.families import NetworkModel, Tasks
 from dibs.methods import Method, Model, Training
-from dibs.policies.search import Progress, ascent
+from dibs.policies.search import ascent
+from dibs.progress import Reporter
 from dibs.seeding import stream
 from dibs.settings import STRICT
 from dibs.simulation import Bools, EdgeTask, NetworkPolicy, Rows, draw, rollout
@@ -159,7 +160,12 @@ class Search:
     """One search over the κ of all edges; `advance` continues until a number of environment steps has been used."""
 
     def __init__(
-        self, tasks: Tasks, start: Template, settings: Settings, rng: np.random.Generator, progress: Progress = None
+        self,
+        tasks: Tasks,
+        start: Template,
+        settings: Settings,
+        rng: np.random.Generator,
+        progress: Reporter | None = None,
     ) -> None:
         self.tasks, self.start, self.settings, self.rng, self.progress = tasks, start, settings, rng, progress
         self.grounded = tasks.ground([(index, name) for name in tasks.edge_names for index in tasks.indices])
@@ -217,7 +223,8 @@ class Search:
                 self._check(part)
             self.curve.append([float(self.steps), *self.success.mean(axis=1).tolist()])
             if self.progress is not None:
-                self.progress(f"iteration {self.iteration}: success {self.merit:.3f} after {self.steps} steps")
+                reached = f"iteration {self.iteration}: success {self.merit:.3f} after {self.steps} steps"
+                self.progress(reached, None, self.steps, {"success": self.merit})
 
     def _parts(self) -> list[Any]:
         """Split the edges that have not converged into parts that fit into memory."""

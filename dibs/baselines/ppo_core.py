@@ -17,6 +17,7 @@ from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.methods import Model, Training
 from dibs.policies.network import Network
+from dibs.progress import Reporter
 from dibs.seeding import stream
 from dibs.settings import STRICT
 from dibs.simulation import (
@@ -65,9 +66,7 @@ class Trained(NamedTuple):
     metrics: dict[str, Any]
 
 
-def learn(
-    learner: Learner, task: Any, sample: Callable[[], Any], settings: Any, progress: Callable[[str], None] | None
-) -> Trained:
+def learn(learner: Learner, task: Any, sample: Callable[[], Any], settings: Any, progress: Reporter | None) -> Trained:
     """Train until the budget is spent, all training tasks are solved, or a parameter is no longer finite.
 
     Each iteration is on the tasks of `sample()`, each measurement on those of `task`. The best parameters are those
@@ -91,7 +90,8 @@ def learn(
                 best, tensors = check, {name: array.copy() for name, array in learner.parameters.items()}
             if progress:
                 solved = f"solved {check['solved']:.2f} (best {best['solved']:.2f})"
-                progress(f"{steps} steps  {solved}  rate {check['rate']:.2f}")
+                measured = {name: check[name] for name in ("solved", "rate")}
+                progress(f"{steps} steps  {solved}  rate {check['rate']:.2f}", steps / settings.steps, steps, measured)
             recent = [c["solved"] == 1.0 and c["rate"] >= settings.converged for c in curve[-settings.patience :]]
             converged = len(recent) == settings.patience and all(recent)
     metrics = {"iterations": iteration, "converged": converged, "diverged": diverged, "best": best, "curve": curve}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.errors import DibsError
 from dibs.paths import BASE, Layout
+from dibs.progress import Reporter, display, tensorboard
 
 if TYPE_CHECKING:
     from dibs.families import Family, Split
@@ -31,13 +31,7 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: boo
         add_model(parser)
         parser.add_argument("--method", help="method (default: dibs, or that of the model)")
         parser.add_argument("--model", type=Path, metavar="FILE", help="the method's model (default: in --results)")
-        parser.set_defaults(usage_error=parser.error)
-    split = parser.add_mutually_exclusive_group(required=what in ("FAMILY", "BENCHMARK"))
-    split.add_argument("--split", metavar="NAME", help="training set: gapN, or any name together with --train")
-    split.add_argument("--gap", type=int, metavar="N", help="short for --split gapN")
-    parser.add_argument(
-        "--train", metavar="I,I,…", help="training indices of a named split: increasing, from 0 to the last index"
-    )
+    add_training_set(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
     parser.add_argument(
         "--results",
@@ -56,6 +50,20 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: boo
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
 
 
+def add_tensorboard(parser: argparse.ArgumentParser) -> None:
+    """Add where event files go."""
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write event files for TensorBoard into DIR")
+
+
+def add_training_set(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a training set."""
+    group = parser.add_argument_group("training set", "one of --gap, --train and --split")
+    group.add_argument("--gap", type=int, metavar="N", help="train on every N-th index and the last one")
+    group.add_argument("--train", metavar="I,I,…", help="training indices: increasing, from 0 to the last index")
+    group.add_argument("--split", metavar="NAME", help="gapN, or a name for the indices in --train")
+    parser.set_defaults(usage_error=parser.error)
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add what a model's file does not say."""
     parser.add_argument("--family", metavar="FILE", help="family of a model, if it is not a registered one")
@@ -69,8 +77,8 @@ def chosen_model(args: argparse.Namespace) -> OpenedModel:
     from dibs.pipeline import OpenedModel, Unit, open_model, read_model
 
     if args.benchmark.endswith(".safetensors"):
-        if args.split or args.gap is not None or args.model:
-            args.usage_error("a model's file names its split: leave out --split, --gap and --model")
+        if args.split or args.train or args.gap is not None or args.model:
+            args.usage_error("a model's file names its split: leave out --gap, --train, --split and --model")
         found = open_model(Path(args.benchmark), args.family, args.aim)
         method = get_method(args.method or found.method.name)
         if method.model_method != found.method.name:
@@ -80,8 +88,6 @@ def chosen_model(args: argparse.Namespace) -> OpenedModel:
         return replace(found, method=method)
     if args.family or args.aim:
         args.usage_error("--family and --benchmark describe a model's file")
-    if args.split is None and args.gap is None:
-        args.usage_error("one of the arguments --split --gap is required")
     method, benchmark = get_method(args.method or "dibs"), get_benchmark(args.benchmark)
     split, trained = chosen_split(args, benchmark.family), get_method(method.model_method)
     unit = Unit.of(trained, benchmark)
@@ -94,17 +100,16 @@ def chosen_model(args: argparse.Namespace) -> OpenedModel:
 
 def chosen_split(args: argparse.Namespace, family: Family) -> Split:
     """Return the split that the arguments name."""
-    name = f"gap{args.gap}" if args.gap is not None else args.split
-    if args.train:
-        try:
-            return family.split(name, [int(i) for i in args.train.split(",")])
-        except ValueError:
-            raise DibsError(
-                f"--train: expected indices such as 0,3,7,{family.last_index}, found {args.train!r}"
-            ) from None
-    if name == BASE:  # the teacher of index 0 is the same in all splits
+    if (args.gap is not None) + bool(args.split or args.train) != 1:
+        args.usage_error("name the training set by one of --gap 5, --train 0,3,7,20 and --split gap5")
+    try:
+        train = [int(i) for i in args.train.split(",")] if args.train else None
+    except ValueError:
+        raise DibsError(f"--train: expected indices such as 0,3,7,{family.last_index}, found {args.train!r}") from None
+    if args.split == BASE and not train:  # the teacher of index 0 is the same in all splits
         return family.split(BASE, (0, family.last_index))
-    return family.split(name)
+    name = f"gap{args.gap}" if args.gap is not None else args.split
+    return family.split(name, train) if name else family.split_of(train or ())
 
 
 def layout(args: argparse.Namespace) -> Layout:
@@ -117,15 +122,14 @@ def teacher_chain(files: Layout, family: Family, split: Split, last: int, seed: 
     return {i: files.teacher(family.name, split.name, i, seed) for i in split.indices if i <= last}
 
 
-def reporter(args: argparse.Namespace, label: str, every: float = 5.0) -> Callable[[str], None]:
-    """Return a progress callback that writes to standard error at most every few seconds."""
-    last = time.monotonic()
+@contextmanager
+def reporting(args: argparse.Namespace, what: str) -> Iterator[Reporter]:
+    """Yield what a stage reports to: a display, and event files if they are asked for."""
+    with display(not args.quiet) as shown:
+        shown.begin(what)
 
-    def progress(message: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if not args.quiet and now - last >= every:
-            last = now
-            print(f"{label}: {message}", file=sys.stderr, flush=True)
+        def report(message: str, done: float | None = None, step: float | None = None, values: Any = None) -> None:
+            shown.report(what, message, done)
 
-    return progress
+        with tensorboard(args.tensorboard, report) as reporter:
+            yield reporter

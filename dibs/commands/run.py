@@ -1,66 +1,166 @@
-"""`dibs run`: all stages of a family, one after another."""
+"""`dibs run`: all stages of a family, in parallel."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
+from dibs.commands.arguments import add_tensorboard, add_training_set
+
 DESCRIPTION = (
-    "Train teachers, build datasets, fit methods and evaluate them, then print the ratios. "
-    "Files go to the default layout below --results. A later call skips every file whose id shows that nothing "
-    "it depends on has changed, so an interrupted run resumes."
+    "Train teachers, build datasets, fit methods and measure them at every index; then print the ratios and write a "
+    "table and a figure. What is up to date in --results is kept, so run the same command again to continue after an "
+    "interruption. Example: dibs run mine.yaml --gap 5 --methods dibs,dibs-plus,genrl --seeds 3 --cores 4"
 )
+SECTIONS = ("teachers", "datasets", "templates", "baselines", "evaluation")
 
 
 def register(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser("run", help="run all stages of a family", description=DESCRIPTION)
     parser.add_argument("family", metavar="FAMILY", help="name of a family, or a YAML file that describes one")
-    parser.add_argument("--gap", type=int, metavar="N", help="train on every N-th index and the last one")
-    parser.add_argument("--train", metavar="I,I,…", help="training indices, increasing, from 0 to the last index")
-    parser.add_argument("--split", metavar="NAME", help="gapN, or the name of the indices in --train")
-    parser.add_argument("--methods", default="dibs,dibs-plus", help="methods to fit (default: dibs,dibs-plus)")
+    add_training_set(parser)
+    parser.add_argument(
+        "--methods",
+        default="dibs,dibs-plus",
+        metavar="NAME,NAME,…",
+        help="methods to fit, of `dibs methods` (default: dibs,dibs-plus)",
+    )
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="run seeds 0 … N-1 (default: 1)")
-    parser.add_argument("--rollouts", type=int, default=1000, help="rollouts per evaluated index (default: 1000)")
+    parser.add_argument("--rollouts", type=int, metavar="N", help="rollouts per evaluated index (default: 1000)")
+    parser.add_argument("--cores", type=int, default=1, metavar="N", help="processes at a time (default: 1)")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where files go (default: results)")
+    parser.add_argument(
+        "--config",
+        metavar="FILE.yaml",
+        help=f"settings of the stages, in the sections of the workflow's config: {', '.join(SECTIONS)}",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one of these settings, such as teachers.options.iterations=50 or baselines.genrl.steps=1000000; "
+        "may be repeated",
+    )
+    add_tensorboard(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> None:
-    """Run every stage that is not up to date."""
-    from dibs.errors import DibsError
-    from dibs.evaluation.evaluate import EvaluationSettings
-    from dibs.families import find_benchmarks, get_family
-    from dibs.methods import get_method
-    from dibs.runs import Chain, method_settings
-    from dibs.stages import ratios_of
+def run(args: argparse.Namespace) -> int:
+    """Make what is not up to date, and show the results; the status is 1 if something could not be made."""
+    from dibs.families import get_family, show_warnings
+    from dibs.progress import check_tensorboard, display
+    from dibs.workers import do_all
 
+    if args.tensorboard is not None:
+        check_tensorboard()
     family = get_family(args.family)
-    if (args.gap is None) + (args.split is None and not args.train) != 1:
-        raise DibsError("name the training set by one of --gap 5, --train 0,3,7,20 or --split gap5")
-    if args.seeds < 1:
-        raise DibsError(f"--seeds: expected at least 1, found {args.seeds}")
+    show_warnings(family)
+    work = _work(args, family)
+    jobs = work.jobs()
+    again = "Run the same command again to continue."
     try:
-        train = [int(i) for i in args.train.split(",")] if args.train else None
-    except ValueError:
-        raise DibsError(f"--train: expected indices such as 0,3,{family.last_index}, found {args.train!r}") from None
-    name = f"gap{args.gap}" if args.gap is not None else args.split
-    split = family.split(name, train) if name else family.split_of(train or ())
-    methods = [get_method(name) for name in args.methods.split(",")]
+        with display(not args.quiet) as shown:
+            shown.expect(len(jobs))
+            failed = do_all(work, jobs, args.cores, shown)
+    except KeyboardInterrupt:
+        left = len(work.jobs())
+        print(f"\ninterrupted: {len(jobs) - left} of {len(jobs)} jobs are done and kept. {again}", file=sys.stderr)
+        return 130
+    _show(work)
+    if failed:
+        print(f"\n{len(failed)} of {len(jobs)} jobs could not be done:", file=sys.stderr)
+        for job, why in failed.items():
+            print(f"  {work.name(job)}: {why}", file=sys.stderr)
+        print(f"{again} What is done is kept.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _work(args: argparse.Namespace, family: Any) -> Any:
+    from dibs.commands.arguments import chosen_split
+    from dibs.errors import DibsError
+    from dibs.methods import get_method
+    from dibs.runs import Work
+    from dibs.studies.checks import parse_config
+
+    for option in ("seeds", "cores"):
+        if getattr(args, option) < 1:
+            raise DibsError(f"--{option}: expected at least 1, found {getattr(args, option)}")
+    split = chosen_split(args, family)
+    methods = tuple(dict.fromkeys(get_method(name.strip()).name for name in args.methods.split(",")))
+    settings = _settings(args)
+    if args.rollouts is not None:
+        settings["evaluation"] = {**settings.get("evaluation", {}), "rollouts": args.rollouts}
     path = args.family if args.family.endswith((".yaml", ".yml")) else ""
     names = [f"{path}:{i}" if path else i for i in family.benchmark_ids]
-    benchmarks = [find_benchmarks(name, exact=True)[0] for name in names]
-    rows = []
-    for seed in range(args.seeds):
-        chain = Chain(family, split, seed, results=args.results, tell=lambda what, state: print(f"{what}: {state}"))
-        measured = EvaluationSettings(rollouts=args.rollouts)
-        for method in methods:
-            for benchmark in benchmarks:
-                table, _ = chain.evaluation(method, benchmark, method_settings(method), measured)
-                ratios = ratios_of(table)
-                rows.append([method.name, benchmark.id, seed, ratios["training_ratio"], ratios["zero_shot_ratio"]])
+    data = {"benchmarks": names, "methods": list(methods), "gaps": [], "splits": {"all": [0, family.last_index]}}
+    config = parse_config({**data, **settings}, "settings (--config, --set)")
+    return Work(
+        description=family.description_data(),
+        split=split,
+        seeds=tuple(range(args.seeds)),
+        methods=methods,
+        benchmarks=tuple(family.benchmark_ids),
+        teachers=config.teacher_settings(family),
+        datasets=config.dataset_settings(family),
+        settings={get_method(m).model_method: config.method_settings(m, family) for m in methods},
+        evaluation=config.evaluation,
+        results=args.results,
+        tensorboard=args.tensorboard,
+    )
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the sections of a config that the arguments give."""
+    import yaml
+
+    from dibs.errors import DibsError, unknown
+    from dibs.settings import values_of
+    from dibs.studies.config import merge
+
+    found = dict(values_of(args.config, "--config"))
+    for entry in args.set:
+        key, equals, text = entry.partition("=")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            equals = ""
+        if not equals:
+            raise DibsError(f"--set: expected KEY=VALUE such as teachers.rollouts=200, found {entry!r}")
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        found = merge(found, value)
+    for section in found:
+        if section not in SECTIONS:
+            raise unknown("section of settings", section, SECTIONS)
+    return found
+
+
+def _show(work: Any) -> None:
+    """Print the ratios of all evaluations that there are, and write them as a table and a figure."""
     from tabulate import tabulate
 
-    print("\n" + tabulate(rows, ["method", "benchmark", "seed", "training", "zero-shot"], floatfmt=".3f"))
-    print(f"\nresults: {args.results}")
+    from dibs.paths import Layout
+    from dibs.studies.collect import collect, groups
+    from dibs.studies.reports import make, write
+
+    files = [file for job in work.evaluations if (file := work.file(job)).is_file()]
+    if not files:
+        return
+    layout, name = Layout(work.results), f"{work.family.name}-{work.split.name}"
+    tables = [layout.table(f"{name}.{suffix}") for suffix in ("csv", "md")]
+    figures = [layout.figure(f"{name}.{suffix}") for suffix in ("png", "pdf")]
+    for report, outputs in (("splits", tables), ("success_by_index", figures)):
+        made = make(report, files)
+        for output in outputs:
+            write(made, output)
+    ratios = ["training_ratio", "zero_shot_ratio", "beyond_ratio"]
+    rows = [(*key, len(part), *part[ratios].mean()) for key, part in groups(collect(files), "benchmark", "method")]
+    header = ["benchmark", "method", "seeds", "training", "zero-shot", f"beyond {work.family.last_index}"]
+    print(f"\nShare of solved tasks, {work.split.name}, mean over seeds\n")
+    print(tabulate(rows, header, floatfmt=".3f", missingval="-"))
+    print(f"\ntables:  {', '.join(map(str, tables))}\nfigures: {', '.join(map(str, figures))}\nresults: {work.results}")

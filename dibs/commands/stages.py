@@ -7,7 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_run, chosen_model, chosen_split, layout, reporter, teacher_chain
+from dibs.commands.arguments import (
+    add_run,
+    add_tensorboard,
+    chosen_model,
+    chosen_split,
+    layout,
+    reporting,
+    teacher_chain,
+)
 
 
 def register(subparsers: Any) -> None:
@@ -38,6 +46,7 @@ def register(subparsers: Any) -> None:
         help="while training, save a checkpoint this often in .checkpoints next to the teacher; a killed command "
         "continues from it when it is run again (default: 300, or DIBS_CHECKPOINT; 0: never)",
     )
+    add_tensorboard(parser)
     parser.set_defaults(run=run_teacher)
 
     parser = subparsers.add_parser(
@@ -66,6 +75,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--datasets", type=Path, nargs="+", metavar="FILE", help="datasets that the method reads, by training index"
     )
+    add_tensorboard(parser)
     parser.set_defaults(run=run_fit)
 
     parser = subparsers.add_parser(
@@ -102,20 +112,21 @@ def run_teacher(args: argparse.Namespace) -> None:
         chain = teacher_chain(files, family, split, before, args.seed)
     output = args.output or files.teacher(family.name, split.name, args.index, args.seed)
     label = f"teacher {family.name} {split.name} index {args.index} seed {args.seed}"
-    teacher = make_teacher(
-        family,
-        split,
-        args.index,
-        args.seed,
-        settings,
-        output,
-        previous,
-        chain=chain,
-        expect=args.expect,
-        resume=args.resume,
-        checkpoint=args.checkpoint,
-        progress=reporter(args, label),
-    )
+    with reporting(args, label) as report:
+        teacher = make_teacher(
+            family,
+            split,
+            args.index,
+            args.seed,
+            settings,
+            output,
+            previous,
+            chain=chain,
+            expect=args.expect,
+            resume=args.resume,
+            checkpoint=args.checkpoint,
+            progress=report,
+        )
     if teacher is None:
         print(f"{label}: restored from an earlier attempt → {output}")
         return
@@ -175,18 +186,19 @@ def run_fit(args: argparse.Namespace) -> None:
         datasets = [files.dataset(unit.family.name, split.name, i, args.seed) for i in needed["datasets"]]
     output = args.output or files.model(method.name, unit.name, split.name, args.seed)
     label = f"{method.name} {unit.name} {split.name} seed {args.seed}"
-    model, seconds = make_model(
-        method,
-        unit,
-        split,
-        args.seed,
-        settings,
-        output,
-        teachers,
-        datasets,
-        expect=args.expect,
-        progress=reporter(args, label),
-    )
+    with reporting(args, label) as report:
+        model, seconds = make_model(
+            method,
+            unit,
+            split,
+            args.seed,
+            settings,
+            output,
+            teachers,
+            datasets,
+            expect=args.expect,
+            progress=report,
+        )
     measure = "loss" if "per_index" in model.metrics else "success"
     for name, value in model.metrics.get("edges", {}).items():
         print(f"{label}: {name}  {measure} {value:.5f}")

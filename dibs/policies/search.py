@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
 from dibs.envs import Array
-
-Progress = Callable[[str], None] | None  # what a search reports to
 
 
 def ascent(scores: Array, delta: Array, best: int, step: float, spread: Literal["best", "all"]) -> Array:

@@ -148,7 +148,13 @@ class _Search:
             }
         )
         if assignment.progress is not None:
-            assignment.progress(f"iteration {iteration}: worst edge {self.curve[-1]['success']:.3f}")
+            row = self.curve[-1]
+            assignment.progress(
+                f"iteration {iteration}: success {row['success']:.3f} on the worst edge",
+                iteration / max(self.settings.iterations, 1),
+                self.steps,
+                {f"{assignment.piece}{name}": row[name] for name in ("success", "return")},
+            )
         converged = (self.best_success[active] >= 1.0) & (self.stale[active] >= self.settings.patience)
         if converged.any():
             # Once one restart of an edge has converged, the others have nothing left to win.

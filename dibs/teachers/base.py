@@ -23,6 +23,7 @@ from dibs.envs import Array
 from dibs.families import ReachAvoid
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
+from dibs.progress import Reporter
 from dibs.simulation import NetworkPolicy, Rows
 from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.journal import Journal
@@ -46,7 +47,7 @@ class Assignment:
     """λ_conf: weight of the confidence loss in the joint objective."""
     depth: float = 0.0
     """While training, the target counts as reached only this deep inside."""
-    progress: Callable[[str], None] | None = None
+    progress: Reporter | None = None
     warm: bool = True
     """Start from the previous teacher instead of from scratch."""
     journal: Journal = field(default_factory=Journal)

@@ -27,6 +27,7 @@ from dibs.teachers.base import Assignment
 
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")  # of the library's algorithms …
 REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")  # … and replay buffers
+MEASURED = ("success", "return")
 GAIN = 0.02  # relative rise of the return minus the anchor that counts as progress
 SAMPLE = 256  # states of either quality per evaluation of the confidence loss
 
@@ -183,11 +184,15 @@ class Watch(BaseCallback):
             confirmed, best = self.part.check(self.theta, 3 * self.checks)
             self.best, self.converged = (confirmed, best - self.part.pull(self.theta)), confirmed == 1.0
         self.curve.append({"edge": self.part.edge, "steps": self.num_timesteps, "success": success, "return": returns})
-        if self.part.assignment.progress is not None:
-            self.part.assignment.progress(
-                f"edge {self.part.edge + 1} of {self.part.assignment.edges.tasks}"
-                + (f", attempt {self.part.attempt + 1}" if self.part.attempt else "")
-                + f": success {success:.3f} after {self.num_timesteps} steps"
+        assignment = self.part.assignment
+        if assignment.progress is not None:
+            edge, edges = self.part.edge, assignment.edges.tasks
+            attempt = f", attempt {self.part.attempt + 1}" if self.part.attempt else ""
+            assignment.progress(
+                f"edge {edge + 1} of {edges}{attempt}: success {success:.3f} after {self.num_timesteps} steps",
+                (edge + self.num_timesteps / max(self.model._total_timesteps, 1)) / edges,
+                self.num_timesteps,
+                {f"{assignment.edges.names[edge]}{attempt}/{n}": v for n, v in self.curve[-1].items() if n in MEASURED},
             )
         self.measured += 1
 

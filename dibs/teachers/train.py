@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from dibs.families.tasks import POOL
 from dibs.paths import BASE, split_of
 from dibs.policies.network import Network, network_of
 from dibs.policies.scaling import Scaling, edge_scaling
+from dibs.progress import Reporter
 from dibs.seeding import stream, torch_seed
 from dibs.settings import STRICT, Count, Share, Weight, parse_settings
 from dibs.simulation import Draws, EdgeTask, StateRecorder, draw, rollout
@@ -130,7 +131,7 @@ def train_teacher(
     seed: int,
     previous: Teacher | None,
     settings: TeacherSettings,
-    progress: Callable[[str], None] | None = None,
+    progress: Reporter | None = None,
     journal: Journal | None = None,
 ) -> tuple[Teacher, StateBuffers, float]:
     """Train the teacher of one index; returns it, its state buffers, and the seconds it took.

@@ -20,7 +20,7 @@ moves in its input space. `dibs.templates.select` chooses between them, and esti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -30,6 +30,7 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.policies.adam import Adam
 from dibs.policies.network import Network
+from dibs.progress import Reporter
 from dibs.settings import STRICT, Count, Natural, Positive, Share, Weight
 from dibs.simulation import Rows
 from dibs.templates.objective import CHECKED, Objective, Prior, Supervision
@@ -107,7 +108,7 @@ def fit(
     network: Network,
     settings: FitSettings,
     rng: np.random.Generator,
-    progress: Callable[[str], None] | None = None,
+    progress: Reporter | None = None,
     priors: Sequence[Prior] | None = None,
 ) -> Fit:
     """Fit one template per edge, all edges in one array program; `priors` replaces those of the settings."""
@@ -131,7 +132,13 @@ def fit(
                 search.check(total)
                 if progress is not None and step % (10 * settings.check_every) == 0:
                     left = f"loss {search.best.sum():.5f}, {search.active.sum()} edges active"
-                    progress(f"degree {degree}, step {before + step}: {left}")
+                    losses = {f"loss/edge {e + 1}": float(loss) for e, loss in enumerate(total)}
+                    progress(
+                        f"degree {degree}, step {before + step}: {left}",
+                        step / max(settings.max_steps, 1),
+                        before + step,
+                        losses,
+                    )
                 if not search.active.any() or step == settings.max_steps:
                     break
             active = np.flatnonzero(search.active)

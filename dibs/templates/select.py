@@ -9,7 +9,7 @@ Left-out indices are training indices, so nothing about an unseen index is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
+from dibs.progress import Reporter
 from dibs.simulation import EdgeTask, NetworkPolicy, draw, rollout
 from dibs.templates.bridges import bridged
 from dibs.templates.fit import Fit, FitSettings, Supervision, fit
@@ -57,7 +58,7 @@ class Selection:
     scaling: Scaling
     settings: FitSettings
     rng: np.random.Generator
-    progress: Callable[[str], None] | None = None
+    progress: Reporter | None = None
 
     def fit(self) -> tuple[Fit, list[int]]:
         """Return the fit of `dibs-plus` and the candidate that each edge has taken in the end."""

@@ -190,7 +190,7 @@ def test_training_keeps_the_best_and_stops_when_converged(
 ) -> None:
     settings = replace(SMALL, steps=11 * len(rates), check_every=1, converged=0.99, patience=2)
     messages: list[str] = []
-    training = replace(small.training(), progress=messages.append)
+    training = replace(small.training(), progress=lambda message, *_: messages.append(message))
     model = meta_train(training, settings, "planned", lambda *_: Planned(rates))
     assert model.tensors["theta"].tolist() == [best] and model.metrics["best"]["rate"] == rates[best - 1]
     assert model.metrics["converged"] is converged and not model.metrics["diverged"]

@@ -171,7 +171,7 @@ def test_a_model_of_a_named_split(pipeline, dibs, tmp_path):
     [
         (["evaluate", "{model}", "--gap", "2"], "a model's file names its split"),
         (["evaluate", "car2d-reach-k1", "--gap", "5", "--family", "x.yaml"], "--family and --benchmark describe"),
-        (["evaluate", "car2d-reach-k1"], "one of the arguments --split --gap is required"),
+        (["evaluate", "car2d-reach-k1"], "name the training set by one of --gap 5, --train 0,3,7,20 and --split gap5"),
     ],
 )
 def test_wrong_usage_of_model_files(pipeline, capsys, argv, message):

@@ -424,7 +424,10 @@ def test_the_method_counts_what_it_asked(car):
     training = one.tasks(split.indices)
     made = teacher(training, {"start>a": heading(0.0)})
     said: list[str] = []
-    model: Model = train(Training(training, one.name, split, 0, [made], progress=said.append), MotionSettings(50))
+    model: Model = train(
+        Training(training, one.name, split, 0, [made], progress=lambda message, *_: said.append(message)),
+        MotionSettings(50),
+    )
     assert model.metrics["share"] == 1.0 and said[0].startswith("start>a: rotation by 9° per index about (1, 0)")
     queried = model.metrics["queried"]["start>a"]
     assert model.steps == {"start>a": 1000 + queried}
