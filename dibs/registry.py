@@ -51,7 +51,7 @@ def names(kind: str) -> list[str]:
 def load(kind: str, name: str) -> Any:
     """Return the object that an entry points at; import it if necessary."""
     if name in _added[kind]:
-        return _resolved(_added[kind][name])
+        return resolved(_added[kind][name])
     found = _installed(kind)
     if name not in found:
         raise unknown(KINDS[kind], name, names(kind))
@@ -85,7 +85,8 @@ def resolve(path: str) -> Any:
         raise DibsError(f"{path}: cannot be imported ({error})") from error
 
 
-def _resolved(target: Any) -> Any:
+def resolved(target: Any) -> Any:
+    """Return an object that is given as itself or by its import path."""
     return resolve(target) if isinstance(target, str) else target
 
 

@@ -14,7 +14,7 @@ it stays right while PPO moves θ away from where the episodes were sampled.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,18 +25,16 @@ from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
 from dibs.policies.network import Network
 from dibs.seeding import stream
-from dibs.settings import STRICT, parse_settings
-from dibs.simulation import Bools, Policy, RewardKind, SpecTask, Stopped, Task, draw, rollout
+from dibs.settings import parse_settings
+from dibs.simulation import Bools, Policy, SpecTask, Stopped, Task, draw, rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ppo.SpecSettings):
     """Settings of MAML."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     steps: int = 2_000_000
     """Environment steps after which training ends, if it has not converged before."""
@@ -70,16 +68,6 @@ class Settings:
     """Smallest standard deviation: the less a policy explores, the further an adaptation step of a given size goes."""
     entropy: float = 0.0
     """Weight of the policy's entropy."""
-    observe_stage: bool = True
-    """Whether the policy sees how many stages are completed."""
-    reward: RewardKind = "progress"
-    """Reward per step: distance covered (progress) or minus the distance to go (distance)."""
-    bonus: float = 0.3
-    """Reward for every stage completed."""
-    depth: float = 0.0
-    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
-    penalty: float = 0.1
-    """Share of the family's penalty for unsafe states. At 1.0 it outweighs progress: exploring policies stop moving."""
     check_every: int = 10
     """Iterations between two measurements of the training tasks."""
     check_rollouts: int = 20

@@ -28,6 +28,7 @@ from dibs.simulation import (
     Moment,
     Policy,
     Progress,
+    RewardKind,
     Rewards,
     SpecTask,
     Task,
@@ -247,6 +248,24 @@ def tensors(*arrays: Array) -> list[Tensor]:
 
 
 # --- PPO -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpecSettings:
+    """What a policy for whole specifications is given and rewarded for."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    observe_stage: bool = True
+    """Whether the policy sees how many stages are completed."""
+    reward: RewardKind = "progress"
+    """Reward per step: distance covered (progress) or minus the distance to go (distance)."""
+    bonus: float = 0.3
+    """Reward for every stage completed."""
+    depth: float = 0.0
+    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
+    penalty: float = 0.1
+    """Share of the family's penalty for unsafe states. At 1.0 it outweighs progress: exploring policies stop moving."""
 
 
 @dataclass(frozen=True)

@@ -20,21 +20,15 @@ from dibs.simulation import Bools, Policy, RewardKind, SpecTask, Stopped, draw
 
 
 @dataclass(frozen=True)
-class Settings(ppo.PPOSettings):
+class Settings(ppo.PPOSettings, ppo.SpecSettings):
     """Settings of PPO on whole specifications."""
 
     observe_index: bool = True
     """Whether the policy sees the index; without it, this is plain multi-task PPO."""
-    observe_stage: bool = True
-    """Whether the policy sees how many stages are completed."""
     reward: RewardKind = "distance"
     """Reward per step: minus the distance to go (distance) or how much of it the step covers (progress)."""
     bonus: float = 1.0
     """Reward for every stage completed."""
-    depth: float = 0.0
-    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
-    penalty: float = 0.1
-    """Share of the family's penalty for unsafe states. At 1.0 it outweighs progress: exploring policies stop moving."""
 
 
 class Learner:

@@ -23,18 +23,16 @@ from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
 from dibs.policies.network import Network
-from dibs.settings import STRICT, parse_settings
-from dibs.simulation import Bools, Moment, Policy, RewardKind, Rewards, SpecTask, Stopped, Task, draw
+from dibs.settings import parse_settings
+from dibs.simulation import Bools, Moment, Policy, Rewards, SpecTask, Stopped, Task, draw
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ppo.SpecSettings):
     """Settings of VariBAD."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     steps: int = 3_000_000
     """Environment steps after which training ends, if it has not converged before."""
@@ -84,16 +82,6 @@ class Settings:
     """Rewards of an episode that each of these posteriors explains in an update, drawn at random."""
     kl_weight: float = 0.1
     """Weight of the divergence from the previous posterior."""
-    observe_stage: bool = True
-    """Whether policy and encoder see how many stages are completed."""
-    reward: RewardKind = "progress"
-    """Reward per step: distance covered (progress) or minus the distance to go (distance)."""
-    bonus: float = 0.3
-    """Reward for every stage completed."""
-    depth: float = 0.0
-    """How deep inside a target counts as reached while training; below 0: as for the teachers."""
-    penalty: float = 0.1
-    """Share of the family's penalty for unsafe states. At 1.0 it outweighs progress: exploring policies stop moving."""
     check_every: int = 5
     """Iterations between two measurements of the training tasks."""
     check_rollouts: int = 20

@@ -2,7 +2,7 @@
 
     import dibs.gym
 
-    env = dibs.gym.make("car2d-reach-k3", index=5)
+    env = dibs.gym.make("my_family.yaml", index=5)
     envs = dibs.gym.make_vec("my_family.yaml", num_envs=64, edge="start>dock")
 
 Importing this package registers one Gymnasium id per environment, such as `dibs/Car2D-v0`. The `VecEnv` for

@@ -1,8 +1,7 @@
 """Gymnasium environments: one reach-avoid edge of a family, or a whole specification, at one index.
 
-    gymnasium.make("dibs.gym:dibs/Car2D-v0", family="car2d-reach", index=3, edge="g1>g2")
-    gymnasium.make_vec("dibs.gym:dibs/Car2D-v0", num_envs=64, benchmark="car2d-reach-k3")
-    gymnasium.make("dibs.gym:dibs/Boat-v0", family="boat.yaml")
+    gymnasium.make("dibs.gym:dibs/Car2D-v0", family="mine.yaml", index=3, edge="a>b")
+    gymnasium.make_vec("dibs.gym:dibs/Car2D-v0", num_envs=64, benchmark="mine.yaml:short")
 
 There is one id per registered environment. What a task means is defined in `dibs.simulation`. The classes here
 translate between its `Episodes` and Gymnasium's conventions.
@@ -93,7 +92,7 @@ def make_task(
 # --- what all adapters share ------------------------------------------------------------------------------
 
 
-class Batch(Episodes):
+class EpisodeBatch(Episodes):
     """Episodes with checked input. It draws what is random and, if asked to, keeps the states so far."""
 
     trail: Array | None  # (n, horizon + 1, dim): states of the running episodes
@@ -192,20 +191,11 @@ class TaskEnv(gymnasium.Env[npt.NDArray[Any], npt.NDArray[Any]]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 8}  # type: ignore[misc]
 
-    def __init__(
-        self,
-        family: str | Family | None = None,
-        index: int = 0,
-        edge: str | None = None,
-        benchmark: str | None = None,
-        specification: str | None = None,
-        environment: str | None = None,
-        render_mode: str | None = None,
-    ) -> None:
+    def __init__(self, family: str | Family | None = None, *, render_mode: str | None = None, **task: Any) -> None:
         self.render_mode = _checked_mode(render_mode)
-        single = make_task(family, index, edge, benchmark, specification, environment)
+        single = make_task(family, **task)
         self._scene = None if render_mode is None else single.scene()
-        self.batch = Batch(single.task, 1, keep_trail=render_mode is not None)
+        self.batch = EpisodeBatch(single.task, 1, keep_trail=render_mode is not None)
         self.observation_space, self.action_space = spaces_of(single.task.environment)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -234,7 +224,10 @@ class TaskEnv(gymnasium.Env[npt.NDArray[Any], npt.NDArray[Any]]):
 
 
 class TaskVectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
-    """Many environments in one array; an episode that ends starts again within the same step."""
+    """Many environments in one array; an episode that ends starts again within the same step.
+
+    See `make_task` for the arguments.
+    """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 (declared so in the base class)
         **TaskEnv.metadata,
@@ -242,20 +235,12 @@ class TaskVectorEnv(gymnasium.vector.VectorEnv[Array, Array, npt.NDArray[Any]]):
     }
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        family: str | Family | None = None,
-        index: int = 0,
-        edge: str | None = None,
-        benchmark: str | None = None,
-        specification: str | None = None,
-        environment: str | None = None,
-        render_mode: str | None = None,
+        self, num_envs: int = 1, family: str | Family | None = None, *, render_mode: str | None = None, **task: Any
     ) -> None:
         self.render_mode = _checked_mode(render_mode)
-        single = make_task(family, index, edge, benchmark, specification, environment)
+        single = make_task(family, **task)
         self._scene = None if render_mode is None else single.scene()
-        self.batch = Batch(single.task, num_envs, keep_trail=render_mode is not None)
+        self.batch = EpisodeBatch(single.task, num_envs, keep_trail=render_mode is not None)
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = spaces_of(single.task.environment)
         self.observation_space = batch_space(self.single_observation_space, num_envs)

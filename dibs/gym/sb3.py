@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 from dibs.envs import Array, check_array
 from dibs.errors import DibsError
 from dibs.families import ReachAvoid
-from dibs.gym.environments import Batch, checked_actions, spaces_of
+from dibs.gym.environments import EpisodeBatch, checked_actions, spaces_of
 from dibs.simulation import Bools, EdgeTask, Rows
 
 
@@ -55,7 +55,7 @@ class ReachAvoidVecEnv(VecEnv):
                 f"an environment runs one reach-avoid task, found {task.tasks}: {', '.join(task.names)}; "
                 "take one of them with .take([i])"
             )
-        self.batch = Batch(EdgeTask(task), n_envs)
+        self.batch = EpisodeBatch(EdgeTask(task), n_envs)
         self.recorder = recorder
         self._rng = rng if rng is not None else seeding.np_random()[0]
         self._scale = None if scale is None else _checked_scale(scale, task.environment.observation_dim)

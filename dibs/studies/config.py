@@ -166,7 +166,7 @@ class Config(BaseModel):
     seeds: Seeds = list(range(10))
     """Number of seeds (n means 0 … n−1), or a list of them."""
     benchmarks: list[str]
-    """What is evaluated: ids or patterns (`car2d-reach-k*`) of `dibs benchmarks`, or family files (`mine.yaml`,
+    """What is evaluated: ids or patterns (`car2d-*`) of `dibs benchmarks`, or family files (`mine.yaml`,
     `mine.yaml:ID`)."""
     gaps: list[int] | None = None
     """Spacings of the training indices: gap n trains on {0, n, 2n, …} ∪ {L}. Each family uses those that divide its

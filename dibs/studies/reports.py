@@ -105,7 +105,7 @@ def make(name: str, paths: Sequence[Path], options: Options = USUAL) -> Table | 
     report, benchmark = find_report(name)
     if benchmark:
         options = Options(options.methods, benchmark, options.split)
-    function = registry.resolve(report.make) if isinstance(report.make, str) else report.make
+    function = registry.resolved(report.make)
     data: Any = list(paths)
     arguments = dict(report.arguments)
     if report.inputs == "evaluations":

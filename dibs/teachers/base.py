@@ -6,8 +6,8 @@ buffers, and returns a `Learned`. Register an `Algorithm` as an entry point of g
     [project.entry-points."dibs.teachers"]
     mine = "my_package.mine:ALGORITHM"
 
-The module of the record should import quickly, because configs and plans read the settings of all algorithms. Import
-torch inside `train`.
+The module of the record should import quickly, because configs and plans read the settings of all algorithms. Where
+training needs torch, give `train` by its import path.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Algorithm:
     name: str
     settings: type
     """A frozen dataclass; every field has a docstring."""
-    train: Callable[[Assignment, Any], Learned]
+    train: Callable[[Assignment, Any], Learned] | str
+    """A function, or its import path `package.module:function`."""
     version: int = 1
     """Raised by hand when its results change."""
     memory_mb: int = 2000

@@ -16,7 +16,7 @@ from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch
 from dibs.teachers.sb3 import Sb3Settings
 
 
-def train(assignment: Assignment, algorithm: str, settings: Sb3Settings) -> Learned:
+def train(assignment: Assignment, settings: Sb3Settings, algorithm: str) -> Learned:
     """Train one actor per edge with the named algorithm of Stable-Baselines3."""
     torch.set_num_threads(1)
     thetas, heads, curve, steps = [], [], [], 0
@@ -56,3 +56,6 @@ def _search(part: EdgeAssignment, algorithm: str, settings: Sb3Settings) -> dict
     joint = JointObjective(part, layers, trunk, actor.optimizer)
     watch = Watch(part, layers, settings.check_every, settings.checks, settings.patience)
     return Search(model, watch, joint).learn(settings.steps, log_interval=None)
+
+
+train_sac, train_td3, train_ddpg = (partial(train, algorithm=name) for name in ("sac", "td3", "ddpg"))

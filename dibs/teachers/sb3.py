@@ -6,11 +6,10 @@ This module stays free of torch, because configs and plans read it. Training is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dibs.teachers.base import Algorithm, Assignment, Learned
+from dibs.teachers.base import Algorithm
 
 
 @dataclass(frozen=True)
@@ -73,29 +72,8 @@ class Sb3Settings:
     """Arguments of the library's constructor, e.g. {"learning_rate": 1e-3, "gradient_steps": 8}."""
 
 
-def _ppo(assignment: Assignment, settings: PpoSettings) -> Learned:
-    from dibs.teachers.on_policy import train_ppo
-
-    return train_ppo(assignment, settings)
-
-
-def _a2c(assignment: Assignment, settings: Sb3Settings) -> Learned:
-    from dibs.teachers.on_policy import train_a2c
-
-    return train_a2c(assignment, settings)
-
-
-def _off_policy(name: str) -> Callable[[Assignment, Sb3Settings], Learned]:
-    def train(assignment: Assignment, settings: Sb3Settings) -> Learned:
-        from dibs.teachers.off_policy import train
-
-        return train(assignment, name, settings)
-
-    return train
-
-
-PPO_ALGORITHM = Algorithm("ppo", PpoSettings, _ppo, memory_mb=2000, minutes=60)
-A2C_ALGORITHM = Algorithm("a2c", Sb3Settings, _a2c, memory_mb=2000, minutes=60)
-SAC_ALGORITHM = Algorithm("sac", Sb3Settings, _off_policy("sac"), memory_mb=3000, minutes=240)
-TD3_ALGORITHM = Algorithm("td3", Sb3Settings, _off_policy("td3"), memory_mb=3000, minutes=240)
-DDPG_ALGORITHM = Algorithm("ddpg", Sb3Settings, _off_policy("ddpg"), memory_mb=3000, minutes=240)
+PPO_ALGORITHM = Algorithm("ppo", PpoSettings, "dibs.teachers.on_policy:train_ppo", minutes=60)
+A2C_ALGORITHM = Algorithm("a2c", Sb3Settings, "dibs.teachers.on_policy:train_a2c", minutes=60)
+SAC_ALGORITHM = Algorithm("sac", Sb3Settings, "dibs.teachers.off_policy:train_sac", memory_mb=3000, minutes=240)
+TD3_ALGORITHM = Algorithm("td3", Sb3Settings, "dibs.teachers.off_policy:train_td3", memory_mb=3000, minutes=240)
+DDPG_ALGORITHM = Algorithm("ddpg", Sb3Settings, "dibs.teachers.off_policy:train_ddpg", memory_mb=3000, minutes=240)

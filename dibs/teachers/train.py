@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dibs import registry
 from dibs.envs import Array
 from dibs.errors import DibsError, unknown
 from dibs.families import ReachAvoid, Split, Tasks
@@ -250,7 +251,7 @@ def _train_in_order(
     that is stuck, such as in front of a wall around which the horizon was too short, would hold its successors there.
     Returns the tasks with the states of arrival.
     """
-    train = get_algorithm(settings.algorithm).train
+    train = registry.resolved(get_algorithm(settings.algorithm).train)
     if not any(tasks.from_arrivals(edge) for edge in tasks.edges) and not lost:
         return tasks, train(assignment, options)
     parts: dict[int, tuple[Array, Array | None]] = {}

@@ -11,6 +11,7 @@ import torch
 
 from dibs.families import get_family
 from dibs.policies.torch import Actor, forward, linears
+from dibs.registry import resolved
 from dibs.teachers.base import Assignment, Learned, get_algorithm
 from dibs.teachers.joint import EdgeAssignment, JointObjective
 from dibs.teachers.train import algorithm_settings, network_of
@@ -31,7 +32,7 @@ def first_edge(assign: Assign) -> Assign:
 
 
 def train(algorithm: str, assignment: Assignment, options: dict[str, Any]) -> Learned:
-    return get_algorithm(algorithm).train(assignment, algorithm_settings(algorithm, options))
+    return resolved(get_algorithm(algorithm).train)(assignment, algorithm_settings(algorithm, options))
 
 
 def test_the_torch_actor_is_the_network() -> None:
