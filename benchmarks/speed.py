@@ -39,12 +39,12 @@ def seconds(work: Callable[[], object], repeat: int = REPEAT) -> float:
 def _car2d_assignment(name: str):  # type: ignore[no-untyped-def]
     """Return the training tasks of car2d-reach and the assignment of the teacher of index 0."""
     from dibs.families import get_family
-    from dibs.pipeline import teacher_tasks
+    from dibs.policies.network import network_of
     from dibs.policies.scaling import edge_scaling
     from dibs.seeding import stream
+    from dibs.stages import teacher_tasks
     from dibs.teachers.base import Assignment
     from dibs.teachers.buffers import StateBuffers
-    from dibs.teachers.train import network_of
 
     tasks = teacher_tasks(get_family("car2d-reach"), 0)
     edges, rng = tasks.reach_avoid([0]), stream("benchmark", name)
@@ -112,7 +112,7 @@ def part_vecenv() -> None:
 def part_fit() -> None:
     """Measure 100 steps of the fit (five edges of 8 units) by |Train| and by L."""
     from dibs.families import get_family
-    from dibs.teachers.train import network_of
+    from dibs.policies.network import network_of
     from dibs.templates.fit import FitSettings, Supervision, fit
 
     edges, rows = 5, 4096
@@ -180,7 +180,7 @@ def part_evaluate() -> None:
         for task, found in rollouts:
             grounded = task.grounded
             for i, index in enumerate(task.indices):
-                won += satisfied(grounded.spec, grounded.boxes(index), found.states[i], found.lengths[i]).sum()
+                won += satisfied(grounded.spec, grounded.regions_at(index), found.states[i], found.lengths[i]).sum()
         return int(won)
 
     print(f"| evaluation of car2d-reach-k5, 41 indices × 1000 rollouts ({judge() / 41_000:.1%} satisfied) | seconds |")
@@ -194,7 +194,7 @@ def part_teachers() -> None:
     import torch
 
     from dibs.families import get_family
-    from dibs.pipeline import teacher_tasks
+    from dibs.stages import teacher_tasks
     from dibs.teachers.train import TeacherSettings, resolve, train_teacher
 
     torch.set_num_threads(1)

@@ -134,7 +134,7 @@ class Method:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings that set it apart from other methods with the same settings class."""
     version: int = 1
-    """Raised by hand when its results change."""
+    """Raised manually when its results change."""
     memory_mb: int = 3000
     """Memory of a training job on a cluster."""
     minutes: int = 60
@@ -151,10 +151,6 @@ class Method:
     """Whether its marker is drawn as an outline."""
     order: int = 100
     """Position in legends and tables."""
-
-    def unit(self, family: str, benchmark: str) -> str:
-        """Return what its models are of: the family or the benchmark."""
-        return family if self.per_family else benchmark
 
     def inputs(self, settings: Any, train: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """Return the training indices whose files training reads, for each kind of `INPUTS`."""

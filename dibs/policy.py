@@ -119,7 +119,7 @@ class IndexPolicy:
         `deterministic` says.
 
         Progress depends on the environment's states, which are recovered from the observations
-        (`Environment.recover`). Pass `states` if observations do not tell the variables that targets constrain.
+        (`Environment.recover`). Pass `states` if observations do not show the variables that targets constrain.
         `rewards` of the step before are read by few methods (VariBAD). By default they are computed from the states,
         as in training.
         """
@@ -152,7 +152,7 @@ class IndexPolicy:
         names = self.family.environment.state_names
         unknown = ", ".join(names[k] for k in np.flatnonzero(np.isnan(states).any(axis=0)))
         return DibsError(
-            f"observations of {self.family.environment.name} do not tell {unknown}: pass states= to predict, or define "
+            f"observations of {self.family.environment.name} do not show {unknown}: pass states= to predict, or define "
             "Environment.recover"
         )
 

@@ -5,8 +5,8 @@ files it was made from. Its `id` is a digest of all of that. Ids can be computed
 exists: the workflow passes them to Snakemake, so a change reruns exactly what depends on it, and to the commands, which
 refuse to write anything else.
 
-Code is not part of an id. A stage has a version, an integer that is raised by hand when its results change. Short fixed
-runs in tests/test_versions.py catch a forgotten increase.
+Code is not part of an id. A stage has a version, an integer that is raised manually when its results change. Short
+fixed runs in tests/test_versions.py catch a forgotten increase.
 """
 
 from __future__ import annotations

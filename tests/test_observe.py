@@ -183,7 +183,7 @@ def test_a_policy_acts_on_observations(run):
 def test_a_policy_says_what_it_must_be_told(run):
     """This environment does not say how to recover states, so switching edges needs them."""
     policy = load_policy(run.file.parent / "4.safetensors")
-    with pytest.raises(DibsError, match=r"observations of Beacon do not tell x, y: pass states= to predict, or define"):
+    with pytest.raises(DibsError, match=r"observations of Beacon do not show x, y: pass states= to predict, or define"):
         policy.predict([1.2, 0.3, 1.24])
     with pytest.raises(DibsError, match=r"states: expected one per observation \(2\), found 1"):
         policy.predict([[1.2, 0.3, 1.24]] * 2, states=[1.2, 0.3])

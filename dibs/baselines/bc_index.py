@@ -15,7 +15,7 @@ import numpy as np
 
 from dibs.baselines import bc
 from dibs.baselines.flat import scaled_index
-from dibs.baselines.indexed import IndexedActors, shown
+from dibs.baselines.indexed import IndexedActors, demonstrations
 from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
@@ -26,7 +26,7 @@ from dibs.simulation.composed import Composed
 
 def train(training: Training, settings: bc.Cloning) -> Model:
     """Clone one network per edge from the datasets of all training indices."""
-    tasks, found = training.tasks, shown(training, settings.samples)
+    tasks, found = training.tasks, demonstrations(training, settings.samples)
     network = network_of(tasks, settings.hidden)
     receiving = replace(network, inputs=network.inputs + 1)
     index = scaled_index(found.data.indices, tasks.indices[-1])

@@ -104,7 +104,9 @@ def train(training: Training, settings: Settings) -> Model:
     left = max(budget - base_steps, 0)
     key = ("baseline", "genrl", tasks.name, training.split.key, training.seed)
     searches = {
-        name: Search(tasks, start, replace(settings, **VARIANTS.get(name, {})), stream(*key, name), training.progress)
+        name: KappaSearch(
+            tasks, start, replace(settings, **VARIANTS.get(name, {})), stream(*key, name), training.progress
+        )
         for name in (VARIANTS if settings.variant == "auto" else [settings.variant])
     }
     if len(searches) > 1:
@@ -156,7 +158,7 @@ def own_base(training: Training, settings: Settings) -> tuple[Template, int]:
     return start, int(base.metrics["steps"])
 
 
-class Search:
+class KappaSearch:
     """One search over the κ of all edges; `advance` continues until a number of environment steps has been used."""
 
     def __init__(

@@ -18,7 +18,7 @@ import numpy as np
 
 from dibs.baselines import bc
 from dibs.baselines.flat import scaled_index
-from dibs.baselines.indexed import IndexedActors, shown
+from dibs.baselines.indexed import IndexedActors, demonstrations
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Tasks
@@ -49,7 +49,7 @@ class Settings(bc.Cloning):
 
 def train(training: Training, settings: Settings) -> Model:
     """Clone one hypernetwork per edge from the datasets of all training indices."""
-    tasks, found = training.tasks, shown(training, settings.samples)
+    tasks, found = training.tasks, demonstrations(training, settings.samples)
     actor = network_of(tasks, settings.hidden)
     rng = stream("baseline", "hyper", tasks.name, training.split.key, training.seed)
     phi, losses = clone(actor, found.data, tasks.indices[-1], settings, rng)

@@ -65,7 +65,7 @@ class IndexedActors:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class Demonstrations:
     """What the teachers show: their datasets, and how often they succeed."""
 
     data: Supervision
@@ -75,10 +75,10 @@ class Shown:
     """Environment steps of the teachers, by edge; cloning takes none of its own."""
 
 
-def shown(training: Training, samples: int) -> Shown:
+def demonstrations(training: Training, samples: int) -> Demonstrations:
     """Read at most `samples` rows per edge and index of the datasets of all training indices."""
     sources = load_sources(training)
     teachers = [source.teacher for source in sources]
     data = gather(training.tasks, sources, FitSettings(samples=samples))
     steps = {name: training.teacher_steps([name]) for name in training.tasks.edge_names}
-    return Shown(data, teachers[0].scaling, teacher_records(teachers), steps)
+    return Demonstrations(data, teachers[0].scaling, teacher_records(teachers), steps)

@@ -1,8 +1,8 @@
 """PPO with the regions: one reach-avoid policy that sees the current edge's regions relative to its state.
 
 Goal-conditioned reinforcement learning over the edges of all training tasks, as current zero-shot work on temporal
-logic does it (GenZ-LTL, NeurIPS 2025): the specification's subgoals are solved one at a time by a policy that is told
-where the target and the nearest regions to avoid are. It is composed along the guard's path like a template.
+logic does it (GenZ-LTL, NeurIPS 2025): the specification's subgoals are solved one at a time by a policy that receives
+the target and the nearest regions to avoid. It is composed along the guard's path like a template.
 
 It knows more than the other methods. At run time it is given the *evaluated* task's own regions, which a template never
 sees; training uses those of training tasks only. Any number of edges works, and boxes, balls and half-spaces.

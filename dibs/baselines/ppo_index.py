@@ -64,7 +64,7 @@ def train(training: Training, settings: Settings) -> Model:
 
 
 def policy(model: Model, tasks: Tasks) -> Policy:
-    """Return the policy of the given tasks, which is told their indices."""
+    """Return the policy of the given tasks, which receives their indices."""
     if model.metadata["diverged"]:
         return Stopped(tasks.environment.action_dim)
     view = FlatView.of_model(model)

@@ -1,4 +1,4 @@
 """Confidence-filtered, teacher-labeled datasets, from which templates are cloned (paper, section 4.1)."""
 
 VERSION = 2
-"""Raised by hand when datasets change."""
+"""Raised manually when datasets change."""

@@ -61,8 +61,8 @@ def drawing(tasks: Tasks, trajectories: Sequence[Trajectory]) -> Figure:
     figure = figure_task(tasks.at([t.index for t in trajectories]), trajectories)
     if all(t.success is not None for t in trajectories):
         first, won = trajectories[0], sum(bool(t.success) for t in trajectories)
-        told = f"{won} of {len(trajectories)} satisfy the specification"
-        figure.suptitle(f"{tasks.name}, index {first.index} ({first.role}): {told}", fontsize=8.5)
+        count = f"{won} of {len(trajectories)} satisfy the specification"
+        figure.suptitle(f"{tasks.name}, index {first.index} ({first.role}): {count}", fontsize=8.5)
     return figure
 
 

@@ -28,7 +28,7 @@ class Environment(ABC):
     state_names: ClassVar[tuple[str, ...]]
     action_names: ClassVar[tuple[str, ...]]
     version: ClassVar[int] = 1
-    """Raised by hand when `step`, `observe` or `project` change: results of another version are then rejected."""
+    """Raised manually when `step`, `observe` or `project` change: results of another version are then rejected."""
     derived: ClassVar[tuple[str, ...]] = ()
     """State variables that are functions of the others; `project` computes them. States cannot be drawn by them."""
     by_row: ClassVar[bool] = False
@@ -63,10 +63,10 @@ class Environment(ABC):
         return states
 
     def recover(self, observations: Array) -> Array:
-        """Return the states (..., n) that observations show, NaN for variables that they do not tell.
+        """Return the states (..., n) that observations show, NaN for variables that they do not show.
 
         Composed policies switch edges where a state enters a target: `policy.predict` needs the variables that targets
-        constrain. By default observations are the states, or tell nothing if `observe` is overridden.
+        constrain. By default observations are the states, or show nothing if `observe` is overridden.
         """
         if self.observes_states:
             return observations

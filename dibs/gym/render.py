@@ -38,7 +38,7 @@ FINE = 2  # pictures are drawn this much larger, then reduced, which smooths the
 BANNER = 32  # height in pixels
 
 
-class Shape(NamedTuple):
+class Outline(NamedTuple):
     """A box, ball or half-space to draw; `half` is infinite where a variable is free."""
 
     label: str
@@ -60,13 +60,13 @@ def region_roles(edges: Iterable[Edge]) -> dict[str, Role]:
 
 def task_shapes(
     edges: Iterable[Edge], boxes: Mapping[str, Region], start_center: Array, start_half: Array
-) -> list[Shape]:
+) -> list[Outline]:
     """Return the shapes of a task: where it starts, and the regions of its edges."""
     regions = [
-        Shape(n, role, boxes[n].center, boxes[n].reach, float(boxes[n].radius), boxes[n].normal)
+        Outline(n, role, boxes[n].center, boxes[n].reach, float(boxes[n].radius), boxes[n].normal)
         for n, role in region_roles(edges).items()
     ]
-    return [Shape("start", "start", start_center, start_half), *regions]
+    return [Outline("start", "start", start_center, start_half), *regions]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +75,13 @@ class Scene:
 
     environment: Environment
     title: str
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Outline, ...]
     accent: tuple[int, ...] | None = None
     """Color of the trail and of a mark in the banner; None: blue, and no mark."""
 
     @classmethod
     def of(
-        cls, environment: Environment, title: str, shapes: Iterable[Shape], accent: tuple[int, ...] | None = None
+        cls, environment: Environment, title: str, shapes: Iterable[Outline], accent: tuple[int, ...] | None = None
     ) -> Scene:
         """Build a scene. The view fits the shapes to start from and to reach; others may stick out of it."""
         if len(environment.state_names) < 2:
@@ -153,7 +153,7 @@ def paint(scene: Scene, trail: Array, outcome: str = "running", progress: str = 
 # --- what does not change ---------------------------------------------------------------------------------
 
 
-def _view(shapes: Sequence[Shape], plane: tuple[int, int]) -> Array:
+def _view(shapes: Sequence[Outline], plane: tuple[int, int]) -> Array:
     """Lowest and highest corner (2, 2) of the shapes in a plane, with some room around them."""
     centers = np.stack([shape.center for shape in shapes])[:, plane]
     halves = np.stack([shape.half for shape in shapes])[:, plane]
@@ -214,7 +214,7 @@ def _draw_grid(draw: ImageDraw.ImageDraw, panel: Panel, names: tuple[str, str]) 
         draw.text(corner, name, fill=INK, font=_font(14), anchor="rb" if axis == 0 else "lt")
 
 
-def _draw_shape(draw: ImageDraw.ImageDraw, panel: Panel, shape: Shape) -> None:
+def _draw_shape(draw: ImageDraw.ImageDraw, panel: Panel, shape: Outline) -> None:
     center, far = shape.center[list(panel.plane)], 4.0 * max(panel.picture.size) / panel.scale
     half = np.minimum(shape.half[list(panel.plane)], far)  # `far` stands for infinity
     (left, bottom), (right, top) = panel.at(center - half), panel.at(center + half)

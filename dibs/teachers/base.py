@@ -100,7 +100,7 @@ class Algorithm:
     train: Callable[[Assignment, Any], Learned] | str
     """A function, or its import path `package.module:function`."""
     version: int = 1
-    """Raised by hand when its results change."""
+    """Raised manually when its results change."""
     memory_mb: int = 2000
     """Memory of a training job on a cluster."""
     minutes: int = 30

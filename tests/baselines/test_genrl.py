@@ -53,12 +53,12 @@ def searching(
     seed: int = 1,
     base_index: tuple[int, int] = (0, 0),
     indices: tuple[int, ...] = (0, 2, 4),
-) -> genrl.Search:
+) -> genrl.KappaSearch:
     tasks, network = tiny.tasks(indices), Network(2, (8,), 2)
     base = network.initial(np.random.default_rng(0), (2,))
     shared = (indices, tasks.edge_names, network, edge_scaling(tasks))
     start = Template(*shared, identity(0, base.shape), base, np.array(base_index), {})
-    return genrl.Search(tasks, start, settings, np.random.default_rng(seed))
+    return genrl.KappaSearch(tasks, start, settings, np.random.default_rng(seed))
 
 
 # --- unrolling and combining -----------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_candidates_and_edges_are_measured_as_if_they_were_alone(tiny: Family) -
 def test_a_search_continues_where_it_stopped(tiny: Family) -> None:
     settings = genrl.Settings(directions=2, best=2, check_every=1, check_rollouts=5, rollouts=1)
 
-    def searched(*stops: int) -> genrl.Search:
+    def searched(*stops: int) -> genrl.KappaSearch:
         search = searching(tiny, settings, indices=(0, 4))
         for stop in stops:
             search.advance(stop)
@@ -166,7 +166,7 @@ def test_it_solves_one_reach_with_three_training_tasks(variant: str) -> None:
     shared = (split.indices, tasks.edge_names, taught.network, taught.scaling)
     start = Template(*shared, identity(0, taught.actor.shape), taught.actor, np.zeros(1, dtype=np.int64), {})
     settings = genrl.Settings(rollouts=4, **genrl.VARIANTS[variant])
-    search = genrl.Search(tasks, start, settings, stream("test", "genrl", variant))
+    search = genrl.KappaSearch(tasks, start, settings, stream("test", "genrl", variant))
     search.advance(4_000_000)
     edges = np.arange(1)
     task = replace(search.edge_task(edges), depth=0.0)

@@ -50,6 +50,6 @@ def test_the_public_genrl_trains_its_own_base_of_its_own_shape(tiny: Family) -> 
     start, steps = genrl.own_base(training, settings)
     assert start.network.hidden == (5, 4) and start.network.activation == "relu"
     assert start.train == (0, 2, 4) and start.base_index.tolist() == [0, 0] and steps > 0
-    search = genrl.Search(training.tasks, start, settings, np.random.default_rng(0))
+    search = genrl.KappaSearch(training.tasks, start, settings, np.random.default_rng(0))
     assert search.origin.shape == (2, 2, start.network.size) and (search.scale == 1.0).all()
     assert np.abs(search.origin - np.eye(2)[:, :1, None]).max() > 0.5  # κ starts at random, not at the identity

@@ -12,7 +12,7 @@ from dibs.envs import Array, Car2D, Environment, Reacher
 from dibs.errors import DibsError
 from dibs.families import get_benchmark, get_family
 from dibs.gym import render
-from dibs.gym.render import BLUE, GREEN, PAPER, QUIET, RED, Scene, Shape, paint, region_roles, task_shapes
+from dibs.gym.render import BLUE, GREEN, PAPER, QUIET, RED, Outline, Scene, paint, region_roles, task_shapes
 from dibs.spectrl import graph, parse
 
 BENCHMARKS = ["car2d-choice-l2", "reacher-drop-opposite-9", "simpledrone-reach-k2", "droneattitude-reach-k3"]
@@ -66,8 +66,8 @@ class Chain(Point):
         return np.concatenate([np.zeros((*states.shape[:-1], 1, 2)), np.cumsum(links, axis=-2)], axis=-2)
 
 
-def shapes(*roles: render.Role, dim: int = 3) -> list[Shape]:
-    return [Shape(f"r{n}", role, np.full(dim, 3.0 * n), np.ones(dim)) for n, role in enumerate(roles)]
+def shapes(*roles: render.Role, dim: int = 3) -> list[Outline]:
+    return [Outline(f"r{n}", role, np.full(dim, 3.0 * n), np.ones(dim)) for n, role in enumerate(roles)]
 
 
 @pytest.mark.parametrize("edges", [None, 1])
@@ -162,7 +162,7 @@ def test_an_arm_above_a_floor() -> None:
 
 
 def test_a_free_variable_fills_the_panel() -> None:
-    band = Shape("band", "avoid", np.array([0.0, 3.0]), np.array([np.inf, 0.5]))
+    band = Outline("band", "avoid", np.array([0.0, 3.0]), np.array([np.inf, 0.5]))
     scene = Scene.of(Car2D(), "", [*shapes("start", "reach", dim=2), band])
     (panel,) = scene.panels
     row = np.asarray(panel.picture)[round(panel.at((0.0, 3.2))[1])]

@@ -72,9 +72,9 @@ def test_the_lists(dibs) -> None:
     ("argv", "message"),
     [
         (["table", "relativ"], "unknown table 'relativ'. Did you mean 'relative'"),
-        (["table", "relative", "--output", "t.txt"], "t.txt: expected a name that ends in .csv, .md, .tex"),
+        (["table", "relative", "--output", "t.txt"], "t.txt: expected a name that ends in .csv, .md or .tex"),
         (["figure", "choice"], "dibs figure choice: name one or more files with --output"),
-        (["figure", "choice", "--output", "f.svg"], "f.svg: expected a name that ends in .pdf, .png"),
+        (["figure", "choice", "--output", "f.svg"], "f.svg: expected a name that ends in .pdf or .png"),
         (["figure", "choise", "--output", "f.png"], "unknown figure 'choise'. Did you mean 'choice'"),
         (["figure", "choice", "--output", "f.png"], "results: no evaluations there"),
         (["figure", "drift", "--output", "f.png"], "results: no teachers there"),

@@ -98,5 +98,5 @@ def test_the_same_table_has_the_same_bytes(suffix, frame, tmp_path):
 
 
 def test_another_format_is_refused(tmp_path):
-    with pytest.raises(DibsError, match=r"t\.html: expected a name that ends in \.csv, \.md, \.tex"):
+    with pytest.raises(DibsError, match=r"t\.html: expected a name that ends in \.csv, \.md or \.tex"):
         formats.write(hand(), tmp_path / "t.html")
