@@ -152,6 +152,10 @@ class Method:
     order: int = 100
     """Position in legends and tables."""
 
+    def unit(self, family: str, benchmark: str) -> str:
+        """Return what its models are of: the family or the benchmark."""
+        return family if self.per_family else benchmark
+
     def inputs(self, settings: Any, train: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """Return the training indices whose files training reads, for each kind of `INPUTS`."""
         read = dict.fromkeys(self.needs, tuple(train)) if self.reads is None else self.reads(settings, tuple(train))

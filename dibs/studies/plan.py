@@ -204,8 +204,8 @@ class Plan:
     def model(self, method: str, benchmark: str, split: str, seed: int) -> str:
         """Return the model that an evaluation measures."""
         record = get_method(get_method(method).model_method)
-        unit = Unit.of(record, self.benchmark(benchmark))
-        return str(self.layout.model(record.name, unit.name, split, seed))
+        unit = record.unit(self.benchmark(benchmark).family.name, benchmark)
+        return str(self.layout.model(record.name, unit, split, seed))
 
     def evaluation(self, of: PlannedEvaluation) -> str:
         """Return the file of an evaluation."""
@@ -330,7 +330,7 @@ class Plan:
         """Return the id of an evaluation."""
         record, of = get_method(method), self.benchmark(benchmark)
         trained = get_method(record.model_method)
-        model = self.model_id(trained.name, Unit.of(trained, of).name, split, seed)
+        model = self.model_id(trained.name, trained.unit(of.family.name, benchmark), split, seed)
         return evaluation_origin(record, of, self.split(of.family.name, split), seed, self.config.evaluation, model).id
 
     # --- settings and resources ----------------------------------------------------------------------
