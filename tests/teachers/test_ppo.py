@@ -35,9 +35,14 @@ def test_an_edge_that_fails_is_started_again_elsewhere(family):
 
 
 def test_a_warm_start_is_not_repeated(family):
+    """An edge on which the previous teacher failed has no warm start: it begins afresh, with restarts."""
     base, curve = course(family, restarts=1)
-    _, warm = course(family, 5, base, restarts=3)
-    assert len(warm) == len(curve)
+    (edge,) = base.metrics["edges"].values()
+    assert edge["success"] < 0.5
+    edge["success"] = 1.0
+    assert len(course(family, 5, base, restarts=3)[1]) == len(curve)
+    edge["success"] = 0.0
+    assert len(course(family, 5, base, restarts=3)[1]) == 3 * len(curve)
 
 
 def test_an_edge_that_succeeds_is_not_started_again(family, monkeypatch):
