@@ -25,7 +25,7 @@ from dibs.families import Split, Tasks
 from dibs.files import read_json, read_metadata, read_tensors, write_tensors
 from dibs.paths import metrics
 from dibs.progress import Reporter
-from dibs.provenance import Origin, check_kind
+from dibs.provenance import Origin, check_kind, check_together
 from dibs.simulation import Policy
 from dibs.simulation.composed import Composed
 
@@ -74,8 +74,7 @@ def teacher_metrics(teacher: Any) -> Mapping[str, Any]:
         return in_memory
     file = metrics(Path(teacher))
     found: dict[str, Any] = read_json(file)
-    if found.get("id") != read_metadata(teacher)["id"]:
-        raise DibsError(f"{file}: was not written together with {teacher}; make the teacher again")
+    check_together(file, found, teacher, read_metadata(teacher)["id"])
     measured: dict[str, Any] = found["metrics"]
     return measured
 

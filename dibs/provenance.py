@@ -131,6 +131,12 @@ def check_input(path: str | Path, metadata: Mapping[str, Any], made_from: Mappin
             raise DibsError(f"{path}: was not made from {other} as it is now; make it again: {rerun}")
 
 
+def check_together(path: str | Path, metadata: Mapping[str, Any], weights: str | Path, identity: str) -> None:
+    """Refuse a file that lies next to weights of this id but was not written with them."""
+    if metadata.get("id") != identity:
+        raise DibsError(f"{path}: was not written together with {weights}; make both again")
+
+
 def describe(kind: str, identity: Mapping[str, Any]) -> str:
     """Return one line that names a file's contents."""
     return f"the {kind} of " + " ".join(f"{key} {value}" for key, value in identity.items())

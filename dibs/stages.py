@@ -219,7 +219,8 @@ class ModelResult:
 
     def save(self, path: Path) -> None:
         """Write metrics and timing, then the model: where it is, the others are complete."""
-        write_json(metrics(path), {**self.origin.identity, "train": list(self.split.indices), **self.model.metrics})
+        about = {**self.origin.identity, "id": self.origin.id, "train": list(self.split.indices)}
+        write_json(metrics(path), {**about, **self.model.metrics})
         write_json(timing(path), {"seconds": self.seconds, "teachers": self.teacher_seconds})
         save_model(path, self.model, self.origin, asdict(self.settings))
 

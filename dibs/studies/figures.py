@@ -20,7 +20,7 @@ from dibs import paths
 from dibs.errors import DibsError
 from dibs.files import read_json, read_metadata
 from dibs.methods import label
-from dibs.provenance import check_kind
+from dibs.provenance import check_kind, check_together
 from dibs.statistics import wilson
 from dibs.studies import style
 from dibs.studies.collect import collect_indices, groups, middle_split, split_order, where
@@ -120,10 +120,7 @@ def loss_curves(files: Sequence[Path], options: Options) -> Figure:
 
 def _curve(file: Path) -> pd.DataFrame | None:
     """Return the losses of a fit (step, edge, loss) from the metrics next to a model; None if it has none."""
-    weights = file.with_suffix(".safetensors")
-    metrics = read_json(paths.metrics(weights))
-    metadata = read_metadata(weights)
-    check_kind(weights, metadata, "model")
+    metadata, metrics = _with_metrics(file, "model")
     edges = metadata["model"].get("edges")
     if not metrics.get("curve") or edges is None:  # other methods have no curve, or one of another kind
         return None
@@ -169,15 +166,22 @@ def drift(files: Sequence[Path], options: Options) -> Figure:
 
 def _drifts(file: Path) -> list[dict[str, Any]]:
     """Return a teacher's drift as a row, unless it has no predecessor."""
-    weights = file.with_suffix(".safetensors")
-    metrics, meta = read_json(paths.metrics(weights)), read_metadata(weights)
-    check_kind(weights, meta, "teacher")
+    meta, metrics = _with_metrics(file, "teacher")
     found = metrics["metrics"].get("drift")
     if found is None:
         return []
     row: dict[str, Any] = {key: metrics[key] for key in ("family", "split", "index", "seed")}
     row |= {"cross_index": float(meta["settings"]["cross_index"]), "warm_start": bool(meta["settings"]["warm_start"])}
     return [{**row, "drift": float(found)}]
+
+
+def _with_metrics(file: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the metadata of a teacher or model and the metrics next to it; either of the two files may be given."""
+    weights = file.with_suffix(".safetensors")
+    metadata, metrics = read_metadata(weights), read_json(paths.metrics(weights))
+    check_kind(weights, metadata, kind)
+    check_together(paths.metrics(weights), metrics, weights, metadata["id"])
+    return metadata, metrics
 
 
 def _one_split(table: pd.DataFrame, options: Options) -> pd.DataFrame:

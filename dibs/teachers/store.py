@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from dibs import paths
-from dibs.errors import DibsError
 from dibs.files import (
     damaged,
     plain,
-    read_json,
     read_metadata,
     read_table,
     read_tensors,
@@ -21,9 +19,10 @@ from dibs.files import (
     write_table,
     write_tensors,
 )
+from dibs.methods import teacher_metrics
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
-from dibs.provenance import Origin, check_kind
+from dibs.provenance import Origin, check_kind, check_together
 from dibs.teachers.buffers import KINDS, StateBuffers
 from dibs.teachers.train import Teacher
 
@@ -83,7 +82,7 @@ def load_teacher(path: str | Path | Teacher) -> Teacher:
         scaling=Scaling.of(tensors),
         actor=tensors["actor"],
         head=tensors["head"],
-        metrics=read_json(paths.metrics(Path(path)))["metrics"],
+        metrics=dict(teacher_metrics(path)),
         settings=meta["settings"],
         arrivals={n: tensors[f"arrivals {n}"] for n in meta["edges"] if f"arrivals {n}" in tensors},
         id=meta["id"],
@@ -100,8 +99,7 @@ def load_replay(path: str | Path, edges: tuple[str, ...]) -> list[np.ndarray]:
     file = paths.buffers(Path(path))
     table, meta = read_table(file)
     check_kind(file, meta, "teacher")
-    if meta["id"] != read_metadata(path)["id"]:
-        raise DibsError(f"{file}: was not written together with {path}; make the teacher again")
+    check_together(file, meta, path, read_metadata(path)["id"])
     states = np.stack([table[name].to_numpy() for name in meta["states"]], axis=1)
     edge, kind = (np.asarray(table[c].combine_chunks().dictionary_decode()) for c in ("edge", "buffer"))
     return [states[(edge == name) & (kind == "replay")] for name in edges]

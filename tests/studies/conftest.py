@@ -100,7 +100,8 @@ def model():
         write_tensors(path, {"kappa": np.zeros(3)}, {**origin.metadata(), "model": {"edges": edges}})
         curve = [[50.0 * n, *(10.0 ** (-n / 4) * (1 + e) for e in range(len(edges)))] for n in range(8)]
         train = list(get_family(family).split(split).indices)
-        write_json(paths.metrics(path), {**identity, "train": train, "curve": curve, "steps": 350, **metrics})
+        about = {**identity, "id": origin.id, "train": train}
+        write_json(paths.metrics(path), {**about, "curve": curve, "steps": 350, **metrics})
         return path
 
     return write
@@ -115,7 +116,7 @@ def teacher():
         identity = {"family": family, "split": paths.split_of(split, index), "index": index, "seed": seed}
         origin, settings = Origin("teacher", identity, "", "", {}), {"cross_index": weight, "warm_start": warm}
         write_tensors(path, {"actor": np.zeros(3)}, {**origin.metadata(), "settings": settings})
-        write_json(paths.metrics(path), {**identity, "metrics": {"drift": drift}})
+        write_json(paths.metrics(path), {**identity, "id": origin.id, "metrics": {"drift": drift}})
         return path
 
     return write

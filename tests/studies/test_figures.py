@@ -204,11 +204,22 @@ def test_damaged_metrics_are_named(model, tmp_path):
     with pytest.raises(DibsError, match=r"t\.safetensors: expected a curve of 8 edges, found shape \(1, 3\)"):
         figures.loss_curves([file], USUAL)
     (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(DibsError, match="none of these models has a curve"):
+    with pytest.raises(DibsError, match=r"t\.json: was not written together with"):
         figures.loss_curves([file], USUAL)
     (tmp_path / "t.json").write_text("{")
     with pytest.raises(DibsError, match=r"t\.json: damaged"):
         figures.loss_curves([file], USUAL)
+
+
+def test_metrics_of_another_run_are_refused(model, teacher, tmp_path):
+    old, new = (model(tmp_path / f"{n}.safetensors", "car2d-choice", "gap5", seed=n == "new") for n in ("old", "new"))
+    old.with_suffix(".json").write_bytes(new.with_suffix(".json").read_bytes())
+    with pytest.raises(DibsError, match=r"old\.json: was not written together with .*old\.safetensors"):
+        figures.loss_curves([old], USUAL)
+    one, two = (teacher(tmp_path / f"{n}.safetensors", "car2d-choice", "gap5", 5, n, 1.0) for n in (0, 1))
+    one.with_suffix(".json").write_bytes(two.with_suffix(".json").read_bytes())
+    with pytest.raises(DibsError, match=r"0\.json: was not written together with .*0\.safetensors"):
+        figures.drift([one], USUAL)
 
 
 def test_drift(teacher, tmp_path):
