@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from dibs.envs import Environment
+from dibs.methods import Method
+from dibs.teachers.base import Algorithm, Assignment
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "config/README.md", "results/README.md")
@@ -41,3 +46,12 @@ def test_names_and_files_in_documents_exist(document: Path):
     assert [name for name in sorted(names) if not found(name)] == []
     assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
     assert re.findall(r"^(?:<{7}|>{7}|={7}$).*", text, re.MULTILINE) == []
+
+
+def test_the_page_on_extensions_describes_every_member():
+    members = {name for name in vars(Environment) if not name.startswith("_")}
+    members |= {field.name for record in (Method, Algorithm, Assignment) for field in dataclasses.fields(record)}
+    fences = re.compile(r"```python\n(.*?)```", re.DOTALL)
+    page = (ROOT / "docs/extending.md").read_text()
+    code = [*fences.findall(page), *re.findall(r"`([^`\n]+)`", fences.sub("", page))]
+    assert [name for name in sorted(members) if not re.search(rf"\b{name}\b", " ".join(code))] == []
