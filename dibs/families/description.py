@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from dibs import registry
 from dibs.envs import Environment
 from dibs.errors import DibsError, unknown
+from dibs.settings import Positive
 from dibs.spectrl import Region
 
 Numbers = list[float]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LISTED = ("center", "shift", "drift", "noise", "wide", "half_width", "normal", "about")
 """Keys with one number per state variable, which may also be given as mappings from names."""
 

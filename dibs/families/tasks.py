@@ -19,11 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from dibs.envs import Array, Environment, truncated_normal
 from dibs.errors import DibsError, unknown
 from dibs.provenance import digest
+from dibs.settings import Positive, Weight
 from dibs.spectrl import Edge, Graph, Region, cnf, conjuncts, graph, parse
 from dibs.spectrl.syntax import Spec
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-AtLeastZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 POOL = 256  # states kept of those in which an edge's predecessor arrived
 
 
@@ -43,11 +42,11 @@ class RewardModel(BaseModel):
 
     unit: Positive = 1.0
     """Distance that counts as one unit of reward."""
-    unsafe_penalty: AtLeastZero = 10.0
+    unsafe_penalty: Weight = 10.0
     """Subtracted for every step spent in an unsafe state, in units of reward."""
-    margin: AtLeastZero = 0.0
+    margin: Weight = 0.0
     """While training, states closer than this to an unsafe one are penalized, too."""
-    depth: AtLeastZero = 0.0
+    depth: Weight = 0.0
     """While training, the target counts as reached only this deep inside: teachers aim at the middle."""
 
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from dibs.envs import Array, Environment
 from dibs.families import ReachAvoid, RewardModel, Tasks
 from dibs.spectrl import Monitor, MonitorState, Reach, Region, dnf, where
+from dibs.spectrl.regions import Bools
 from dibs.spectrl.stages import QUANTITATIVE, Stages, evaluate, stages_of
 from dibs.spectrl.syntax import Predicate
 
-Bools = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.intp]
 Rows = npt.NDArray[np.intp]
 RewardKind = Literal["distance", "progress"]

@@ -34,7 +34,7 @@ TARGETS = {"all", "demo", "tables", "figures", "ablations", "sweeps", "evaluatio
 """Rules without a job of their own."""
 
 
-class Job:
+class StartedJob:
     """A job that has been started."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ class Job:
         self.started = time.monotonic()
 
 
-class Progress:
+class RunProgress:
     """How many jobs of which rule are done, and how long the others will take."""
 
     def __init__(self, planned: Mapping[str, int]) -> None:
@@ -94,11 +94,11 @@ class Console(logging.Handler):
         super().__init__(logging.INFO)
         self.name = "DibsConsole"
         self._stream, self._live = stream, stream.isatty()
-        self._jobs: dict[int, Job] = {}
-        self._progress = Progress({})
+        self._jobs: dict[int, StartedJob] = {}
+        self._progress = RunProgress({})
         self._printed = 0.0
         self._status = ""
-        self._failed: list[Job] = []
+        self._failed: list[StartedJob] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print what a record says, if anything."""
@@ -110,12 +110,12 @@ class Console(logging.Handler):
     def _show(self, record: logging.LogRecord) -> None:
         event, values = str(getattr(record, "event", "") or ""), vars(record)
         if event == "run_info":
-            self._progress = Progress({k: n for k, n in values["stats"].items() if k != "total"})
+            self._progress = RunProgress({k: n for k, n in values["stats"].items() if k != "total"})
             self._printed = time.monotonic()
             counts = [f"{n} {noun(rule) if n == 1 else plural(rule)}" for rule, n in self._progress.planned.items()]
             self._line(f"{self._progress.total} jobs: {', '.join(counts)}")
         elif event == "job_info":
-            self._jobs[values["jobid"]] = Job(values)
+            self._jobs[values["jobid"]] = StartedJob(values)
         elif event == "job_finished":
             self._finished(values["job_id"])
         elif event in ("job_error", "group_error"):
@@ -175,7 +175,7 @@ class Console(logging.Handler):
             self._status = ""
             self._stream.write(("\r\x1b[2K" if self._live else "") + f"{self._progress}\n")
             self._stream.flush()
-        self._progress = Progress({})
+        self._progress = RunProgress({})
         super().close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dibs.studies import console
-from dibs.studies.console import Console, Progress, clock
+from dibs.studies.console import Console, RunProgress, clock
 
 
 class Terminal(io.StringIO):
@@ -91,7 +91,7 @@ def test_a_damaged_evaluation_does_not_stop_the_console(tmp_path: Path):
 
 
 def test_time_left_is_that_of_jobs_of_the_same_rule():
-    progress = Progress({"teacher": 4, "table": 10, "all": 1})
+    progress = RunProgress({"teacher": 4, "table": 10, "all": 1})
     assert str(progress).startswith("0 of 14 jobs") and "left" not in str(progress)
     for _ in range(2):
         progress.finish("teacher", 60.0)
