@@ -89,7 +89,7 @@ class Origin:
             "settings_digest": self.settings,
             "versions": dict(self.versions),
             "inputs": list(self.inputs),
-            "libraries": _libraries(),
+            "libraries": installed(LIBRARIES),
         }
 
 
@@ -147,9 +147,10 @@ def _versions(versions: Mapping[str, Any]) -> str:
 
 
 @cache
-def _libraries() -> dict[str, str]:
+def installed(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of those of the packages that are installed."""
     found = {}
-    for name in LIBRARIES:
+    for name in names:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -16,13 +16,12 @@ import platform
 import shutil
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dibs import paths
 from dibs.errors import DibsError
 from dibs.files import atomic, read_json, write_json
-from dibs.provenance import Origin, digest
+from dibs.provenance import Origin, digest, installed
 from dibs.teachers.journal import Journal
 
 FOLDER = ".checkpoints"
@@ -44,7 +43,7 @@ LIBRARIES = (
 def checkpoint_key(origin: Origin, previous: Path | None) -> str:
     """Return a digest of all that a teacher's bytes depend on: origin, previous teacher's bytes, libraries."""
     before = None if previous is None else _hash(previous)
-    libraries = {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}}
+    libraries = {"python": platform.python_version(), **installed(LIBRARIES)}
     return digest({"id": origin.id, "previous": before, "libraries": libraries})
 
 
@@ -127,10 +126,3 @@ def _link(source: Path, target: Path) -> None:
 def _hash(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _version(library: str) -> str:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return ""
