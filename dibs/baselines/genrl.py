@@ -25,7 +25,7 @@ from dibs.methods import Method, Model, Training
 from dibs.policies.search import ascent
 from dibs.progress import Reporter
 from dibs.seeding import stream
-from dibs.settings import STRICT
+from dibs.settings import STRICT, Positive
 from dibs.simulation import Bools, EdgeTask, NetworkPolicy, Rows, draw, rollout
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import TeacherSettings, resolve, train_teacher
@@ -53,7 +53,13 @@ class Settings:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     steps: int = 0
-    """Maximum number of environment steps, including those of the base teachers; 0: as many as DIBS's teachers used."""
+    """Maximum number of environment steps, including those of the base teachers; 0: as many as DIBS's teachers used.
+
+    A base policy of its own shape (`hidden`) comes on top: random search may need more for it than PPO for all of
+    DIBS's teachers.
+    """
+    times: Positive = 1.0
+    """Factor of the budget, if that is what the teachers used."""
     variant: Literal["auto", "softmin", "mean", "public", "own"] = "auto"
     """One of the variants above, the best of them on training tasks, or `own`: start, rescale and aggregation below."""
     trial: float = 0.15
@@ -73,7 +79,7 @@ class Settings:
     """Sharpness of the softmin."""
     hidden: tuple[int, ...] = ()
     """Hidden layers of the policies; empty: those of DIBS's teachers, whose first one is the base policy. With other
-    layers, ARS trains a base policy of that shape at index 0 first, within the budget."""
+    layers, ARS trains a base policy of that shape at index 0 first, in addition to the budget."""
     activation: Literal["tanh", "relu"] = "relu"
     """Activation of these hidden layers."""
     perturbation: Literal["shared", "independent"] = "shared"
@@ -100,8 +106,8 @@ def train(training: Training, settings: Settings) -> Model:
     """Search for the templates of all edges."""
     tasks, edges = training.tasks, training.tasks.edge_names
     start, base_steps = own_base(training, settings) if settings.hidden else base_template(training)
-    budget = settings.steps or training.teacher_steps()
-    left = max(budget - base_steps, 0)
+    budget = settings.steps or round(settings.times * training.teacher_steps())
+    left = budget if settings.hidden else max(budget - base_steps, 0)
     key = ("baseline", "genrl", tasks.name, training.split.key, training.seed)
     searches = {
         name: KappaSearch(
@@ -300,7 +306,8 @@ def _combined(returns: Array, there: Bools, settings: Settings, unit: float) -> 
 
 
 LOOK: dict[str, Any] = {"color": "#9467BD", "marker": "v", "hatch": "\\\\\\", "dashes": (), "order": 6}
-METHOD = Method("genrl", "GenRL", Settings, train, template_policy, ("teachers",), per_family=True, minutes=120, **LOOK)
+KIND: dict[str, Any] = {"needs": ("teachers",), "per_family": True, "minutes": 120, "version": 2}
+METHOD = Method("genrl", "GenRL", Settings, train, template_policy, **KIND, **LOOK)
 AS_PUBLISHED: dict[str, Any] = {
     "variant": "own",
     "start": "random",

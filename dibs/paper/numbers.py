@@ -7,6 +7,8 @@ import re
 BASELINES = ("ars", "bc", "maml", "varibad", "genrl")
 METHODS = (*BASELINES, "dibs")
 """The methods of the paper's figures."""
+AS_PUBLISHED = {"ars": "ars-plain", "bc": "bc-plain", "genrl": "genrl-public"}
+"""Baselines as the paper seems to have run them, next to the strong versions of the same methods."""
 OURS = ("dibs", "dibs-plus")
 """The paper's method, and ours, which adds to its objective."""
 

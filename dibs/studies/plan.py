@@ -248,6 +248,8 @@ class Plan:
     def _can_make(self, report: Report, benchmarks: Iterable[str]) -> bool:
         if report.inputs == "models":
             return bool(self._shown_methods(report))
+        if report.inputs == "evaluations":
+            return set(report.methods) <= set(self.config.methods)
         if report.inputs == "teachers":
             middles = self._middle_splits(benchmarks)
             return all(self.needed(f, split.name)["teachers"] == split.indices for f, split in middles)

@@ -53,7 +53,8 @@ class Report:
     """Patterns. The report is made if a benchmark of the study matches, and from matching benchmarks only."""
     inputs: Literal["evaluations", "models", "teachers", "none"] = "evaluations"
     methods: tuple[str, ...] = ()
-    """For inputs "models": methods whose models it reads. Empty: the first template method of the study."""
+    """For inputs "models": methods whose models it reads. Empty: the first template method of the study. For inputs
+    "evaluations": methods that a study must have for the report to be made."""
     each: bool = False
     """Whether it is made once per benchmark, as NAME-BENCHMARK."""
     arguments: Mapping[str, Any] = field(default_factory=dict)

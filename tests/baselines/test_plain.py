@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,11 @@ def test_the_public_genrl_trains_its_own_base_of_its_own_shape(tiny: Family) -> 
     start, steps = genrl.own_base(training, settings)
     assert start.network.hidden == (5, 4) and start.network.activation == "relu"
     assert start.train == (0, 2, 4) and start.base_index.tolist() == [0, 0] and steps > 0
+    quick = {"rollouts": 1, "check_rollouts": 4, "check_every": 1, "directions": 2, "best": 1, "steps": 500}
+    model = genrl.train(training, replace(settings, **quick))
+    searched = model.metrics["variants"]["own"]["steps"]
+    assert model.metrics["base_steps"] == steps > 500 <= searched  # the base does not eat up the budget for κ
+    assert model.steps_on(["start>a", "a>b"]) == pytest.approx(steps + searched, abs=2)
     search = genrl.KappaSearch(training.tasks, start, settings, np.random.default_rng(0))
     assert search.origin.shape == (2, 2, start.network.size) and (search.scale == 1.0).all()
     assert np.abs(search.origin - np.eye(2)[:, :1, None]).max() > 0.5  # κ starts at random, not at the identity
