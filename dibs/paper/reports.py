@@ -15,8 +15,8 @@ _REGIONS = "regions at several indices."
 CAPTIONS = {
     "table1": "How many times as many training and unseen tasks DIBS solves as each baseline, over all benchmarks and "
     "splits, next to the paper's numbers (Table 1). A dash: the baseline solves none.",
-    "table1-versions": "Table 1 in two versions: how many times as many tasks DIBS solves as ARS, BC and GenRL as strong as "
-    "we can make them, and as the paper seems to have run them (state only; the public code), next to its numbers.",
+    "table1-versions": "Table 1 in two versions: how many times as many tasks DIBS solves as ARS, BC and GenRL, as "
+    "strong as they get here and as the paper seems to have run them (state only; the public code).",
     "claims": "What the paper says and what was measured.",
     "scalability_k5": f"5-reachability: {_TRAIN}, and unseen tasks solved over k. {_SHADES}",
     **{f"scalability_k{k}": f"{k}-reachability: {_TRAIN}. {_SHADES}" for k in (4, 3, 2, 1)},
@@ -31,6 +31,8 @@ CAPTIONS = {
     "spec-choice-l1": f"Choice with one level: {_REGIONS}",
     "spec-choice-l2": f"Choice with two levels: {_REGIONS}",
     "switch": f"The obstacle switch: {_REGIONS}",
+    "flow-genrl": "GenRL learns policies and κ in one loop of random search on rewards.",
+    "flow-dibs": "DIBS learns teachers first and fits κ to their labeled states.",
     "reacher-environment": "The arm of Reacher.",
     "reacher-family": "Reacher: the tasks of one family.",
     **{f"spec-reacher-{tower}": f"Reacher, {tower}: {_REGIONS}" for tower in TOWERS},
@@ -74,6 +76,7 @@ _REPORTS = (
     _regions("spec-choice-l1", "car2d-choice-l1", indices=(0, 10, 20), routes=(0, 10, 20)),
     _regions("spec-choice-l2", "car2d-choice-l2", indices=(0, 10, 20), routes=(0, 20)),
     _regions("switch", "car2d-switch", indices=(0, 5, 10, 15, 20), routes=(0, 5, 15, 20), width=4.2),
+    *(_figure(f"flow-{m}", f"flows:{m}", *BENCHMARKS, inputs="none") for m in ("genrl", "dibs")),
     _figure("reacher-environment", "illustrations:reacher", "reacher-*", inputs="none"),
     _figure("reacher-family", "illustrations:tower_family", "reacher-*", inputs="none"),
     *(_figure(f"spec-reacher-{t}", "illustrations:tower", f"reacher-{t}-*", inputs="none", kind=t) for t in TOWERS),

@@ -42,7 +42,8 @@ def test_the_names_of_the_papers_reports():
     drawings = {report.name for report in REPORTS if report.inputs == "none"}
     variants = {f"spec-reacher-{kind}-{side}" for kind in ("drop", "stack") for side in ("same", "opposite")}
     specs = {"spec-reach", "spec-reach-obs", "spec-choice-l1", "spec-choice-l2", "switch"}
-    assert drawings == specs | variants | {"environments", "reacher-environment", "reacher-family"}
+    flows = {"flow-genrl", "flow-dibs"}
+    assert drawings == specs | variants | flows | {"environments", "reacher-environment", "reacher-family"}
     results = {
         *(f"scalability_k{k}" for k in range(1, 6)),
         "obstacles",
@@ -51,7 +52,7 @@ def test_the_names_of_the_papers_reports():
         "reacher_9",
         "reacher_10",
     }
-    others = {"table1", "claims", "choice_trajectories", "branching"}
+    others = {"table1", "table1-versions", "claims", "choice_trajectories", "branching"}
     assert {report.name for report in REPORTS} == drawings | results | others
 
 

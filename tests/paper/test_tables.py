@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from dibs.paper.numbers import BASELINES, BENCHMARKS, METHODS, OURS, RELATIVE, goals
-from dibs.paper.tables import table1
+from dibs.paper.tables import table1, table1_versions
 from dibs.studies.formats import to_latex, to_markdown
 from dibs.studies.reports import USUAL, Report
 
@@ -75,3 +75,27 @@ def test_the_papers_benchmarks():
     assert (
         goals("car2d-reach-obs-k3") == 3 and pd.isna(goals("car2d-choice-l1")) and pd.isna(goals("reacher-drop-same-8"))
     )
+
+
+def test_both_versions_of_table1_by_hand(runs):
+    """Sums over the cells that DIBS and both versions of a baseline have."""
+    frame = runs(
+        *[("dibs", "b", split, 0, 4, 10) for split in ("gap10", "gap5", "gap2")],
+        *[("genrl", "b", split, 0, 4, 5) for split in ("gap10", "gap5", "gap2")],
+        *[("genrl-public", "b", split, 0, 1, 0) for split in ("gap10", "gap5")],
+        ("ars", "b", "gap10", 0, 2, 4),
+    )
+    rows = {row["baseline"]: row for row in table1_versions(frame, USUAL).rows}
+    assert list(rows) == ["ars", "bc", "genrl"]
+    found = rows["genrl"]
+    assert (found["strong_training_ratio"], found["published_training_ratio"]) == (1.0, 4.0)
+    assert (found["strong_unseen_ratio"], found["published_unseen_ratio"]) == (2.0, None)
+    assert (found["strong_unseen_ours"], found["strong_unseen_theirs"], found["strong_cells"]) == (20.0, 10.0, 2)
+    assert (found["training_paper"], found["unseen_paper"]) == (3.82, 6.19)
+    text = to_markdown(table1_versions(frame, USUAL))
+    line = next(line for line in text.splitlines() if line.startswith("| GenRL"))
+    assert [cell.strip() for cell in line.split("|")[2:10]] == [
+        *("1.00×", "4.00×", "3.82×", "8.0 / 8.0 / 2.0"),
+        *("2.00×", "–", "6.19×", "20.0 / 10.0 / 0.0"),
+    ]
+    assert "not run" in next(line for line in text.splitlines() if line.startswith("| ARS"))  # never both versions

@@ -38,7 +38,7 @@ FAMILIES = [
 ]
 STAGES = ("teacher", "dataset", "model", "evaluation")
 PER_FAMILY = {"dibs", "dibs-plus", "genrl"}  # one model for all benchmarks of a family
-FIGURES = 34 + 3 + 22  # one per benchmark, three over all of them, those of the paper
+FIGURES = 34 + 3 + 24  # one per benchmark, three over all of them, those of the paper
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +225,14 @@ def test_jobs_ask_for_what_family_method_and_settings_need(clone: Clone):
     family = yaml.safe_load((ROOT / "tests" / "workflow" / "family.yaml").read_text())
     edges, last = 2, family["last_index"]
     methods = "methods=[dibs, maml-adapted, varibad]"
-    plain = asked(clone, methods, "gaps=[4]", "evaluation={rollouts: 100000}", "datasets={size: 5000000}")
+    plain = asked(
+        clone,
+        methods,
+        "gaps=[4]",
+        "evaluation={rollouts: 100000}",
+        "datasets={size: 5000000}",
+        "templates={samples: 5000000}",
+    )
     teacher, model = get_algorithm("ars"), get_method("varibad")
     assert plain["teachers/tiny-reach/gap4/seed0/4.safetensors"] == (teacher.memory_mb, teacher.minutes)
     assert plain["models/varibad/tiny-reach-k2/gap4/seed0.safetensors"] == (model.memory_mb, model.minutes)
@@ -411,7 +418,7 @@ def test_version_of_a_method(monkeypatch: pytest.MonkeyPatch):
     families = ("car2d-reach", "simpledrone-reach")
     for name, evaluated in {"genrl": ["genrl"], "maml": ["maml", "maml-adapted"]}.items():
         with monkeypatch.context() as patch:
-            patch.setitem(vars(get_method(name)), "version", 2)
+            patch.setitem(vars(get_method(name)), "version", get_method(name).version + 1)
             after = changed(before, ids(STUDY))
         models = {("model", name, family) for family in families}
         assert after == models | {("evaluation", m, family) for m in evaluated for family in families}
