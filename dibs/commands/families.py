@@ -126,10 +126,11 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
 
 def run_spec(args: argparse.Namespace) -> None:
     """Show one task: specification, regions at its index, initial states, edges and paths."""
-    from dibs.families import get_benchmark
+    from dibs.families import get_benchmark, show_warnings
     from dibs.spectrl import graph, parse, regions_of
 
     benchmark = get_benchmark(args.name)
+    show_warnings(benchmark.family)
     family, text = benchmark.family, benchmark.specification
     regions = family.regions_at(args.index)
     spec = parse(text)
@@ -173,12 +174,13 @@ def _edge(edge: Edge) -> str:
 
 
 def _start(family: Family, index: int) -> list[tuple[str, str]]:
-    tasks = family.tasks([index])
+    tasks, derived = family.tasks([index]), family.environment.derived
+    names = family.environment.state_names
+    reset = [False] * len(names) if tasks.start_reset is None else tasks.start_reset[0]
     return [
-        (name, f"{center:.4g} ± {half:.4g}")
-        for name, center, half in zip(
-            family.environment.state_names, tasks.start_center[0], tasks.start_half[0], strict=True
-        )
+        (name, "as the environment's reset draws it" if drawn else f"{center:.4g} ± {half:.4g}")
+        for name, center, half, drawn in zip(names, tasks.start_center[0], tasks.start_half[0], reset, strict=True)
+        if name not in derived
     ]
 
 

@@ -40,6 +40,7 @@ from dibs.drawing.style import COLORS, INK, STYLE
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Tasks
+from dibs.gym import render
 from dibs.gym.render import half_plane, region_roles
 
 
@@ -68,13 +69,11 @@ def figure_task(tasks: Tasks, trajectories: Sequence[Trajectory] = (), between: 
 
 
 def plane_of(tasks: Tasks) -> tuple[int, int]:
-    """Return the two state variables to draw: the environment's, or those that regions constrain instead."""
-    usual = tasks.environment.drawn
+    """Return the two state variables to draw."""
     parts = [(region.reach, region.arrays()["normal"]) for region in tasks.regions.values()]
-    bounded = np.flatnonzero(sum((np.isfinite(reach) | (normal != 0.0)).any(axis=0) for reach, normal in parts))
-    chosen = [d for d in usual if d in bounded] + [int(d) for d in bounded if d not in usual]
-    first, second = sorted((chosen + [d for d in usual if d not in chosen])[:2])
-    return first, second
+    return render.plane_of(
+        tasks.environment, [(np.isfinite(reach) | (normal != 0.0)).any(axis=0) for reach, normal in parts]
+    )
 
 
 def one_panel(tasks: Tasks, width: float = 4.2, axes: tuple[int, int] | None = None) -> tuple[Figure, Axes]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
 from dibs import registry
 from dibs.envs import Environment
@@ -103,13 +103,13 @@ class Moving(Strict):
     rotate: Rotation | None = None
     """Rotation R; a number stands for degrees per index in the plane of the first two variables about the origin."""
     dilate: Dilation | None = None
-    """Dilation D."""
+    """Dilation D; a number stands for the factor of one about the origin."""
 
-    @field_validator("rotate", mode="before")
+    @field_validator("rotate", "dilate", mode="before")
     @classmethod
-    def _degrees(cls, rotate: Any) -> Any:
-        number = isinstance(rotate, int | float) and not isinstance(rotate, bool)
-        return {"degrees": rotate} if number else rotate
+    def _number(cls, value: Any, info: ValidationInfo) -> Any:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return {"degrees" if info.field_name == "rotate" else "factor": value} if number else value
 
     def entries(self) -> Sequence[StartEntry | RegionEntry]:
         """The table of values per index; empty if the operators apply."""
@@ -136,7 +136,13 @@ class Moving(Strict):
         """Return the factor of all sizes at the given indices."""
         factor = scale * (1.0 if self.dilate is None else self.dilate.factor)
         # Python's power of each: numpy's differs in the last bit between one index and an array of them.
-        return np.reshape([factor ** int(i) for i in np.asarray(indices).flat], np.shape(indices))
+        found = []
+        for i in np.asarray(indices).flat:
+            try:
+                found.append(factor ** int(i))
+            except OverflowError:
+                raise DibsError(f"a size grows by {factor:g} per index, which is no number at index {i}") from None
+        return np.reshape(found, np.shape(indices))
 
     def _rows(self, indices: np.ndarray) -> np.ndarray:
         last = len(self.entries()) - 1

@@ -272,10 +272,12 @@ class Family(Strict, Specified):
         # Show every key that a user may want to change, but not what regions leave at its default.
         data = self.model_dump(mode="json", by_alias=True) | {key: brief[key] for key in ("start", "regions")}
         data = {key: value for key, value in data.items() if value not in ("", [], {}, None)}
-        constants = ", ".join(f"{f.name} {f.default}" for f in dataclasses.fields(self.environment))  # type: ignore[arg-type]
+        environment = self.environment
+        fields = dataclasses.fields(environment)  # type: ignore[arg-type]
+        constants = ", ".join(f"{f.name} {f.default}" for f in fields if isinstance(f.default, int | float))
         return (
-            f"# Lists hold one number per state variable: {', '.join(self.environment.state_names)}.\n"
-            f"# Constants of {self.environment.name} that may be set next to its name: {constants}.\n"
+            f"# Lists hold one number per state variable: {', '.join(environment.state_names)}.\n"
+            + f"# Constants of {environment.name} that may be set next to its name: {constants}.\n" * bool(constants)
         ) + yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1000)
 
 

@@ -6,14 +6,17 @@ commands print them once.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dibs import registry
 from dibs.errors import DibsError
 from dibs.families.tasks import Tasks
+from dibs.seeding import stream
 from dibs.spectrl import Edge, Region, cnf, conjuncts
 
 if TYPE_CHECKING:
@@ -27,6 +30,10 @@ OUTSIDE = 0.25
 """Share of a region's width beyond the environment's bounds above which it is doubtful."""
 MANY_WEIGHTS = 2_000
 """Weights of a network above which random search (ars) is doubtful."""
+SIGHT = 5.0
+"""Ratio of the horizon to the steps that a teacher's discount looks ahead above which it is doubtful."""
+SAMPLED = 500
+"""States in which a Gymnasium environment shows which values its quantities have."""
 MANY = 1_000
 """Indices or steps per edge above which a family is doubtful."""
 
@@ -169,6 +176,7 @@ def _general_doubts(family: Family, tasks: Tasks) -> Iterator[str]:
             f"teacher: ars searches at random, and the network has {weights} weights; use ppo, or a smaller network "
             "such as hidden: [8]"
         )
+    yield from _short_sighted(family)
     used = {name for edge in tasks.edges for clause in (*cnf(edge.safe), conjuncts(edge.target)) for name, _ in clause}
     for name in family.regions:
         if name not in used:
@@ -176,6 +184,21 @@ def _general_doubts(family: Family, tasks: Tasks) -> Iterator[str]:
     parts = [tasks.start_center, *(v for name in used for v in tasks.regions[name].arrays().values())]
     if all((part == part[:1]).all() for part in parts):
         yield "regions: nothing moves or grows, so all tasks are the same"
+
+
+def _short_sighted(family: Family) -> Iterator[str]:
+    """Find a discount that forgets the end of an edge."""
+    kind = registry.load("teachers", family.teacher).settings
+    default = next((f.default for f in dataclasses.fields(kind) if f.name == "gamma"), None)
+    nested = family.teacher_options.get("options", {})
+    gamma = nested.get("gamma") if default is None else family.teacher_options.get("gamma", default)
+    if isinstance(gamma, int | float) and family.horizon * (1.0 - gamma) > SIGHT:
+        key = "options: {gamma: …}" if default is None else "gamma: …"
+        yield (
+            f"teacher: with gamma = {gamma:g}, {family.teacher} looks about {1.0 / max(1.0 - gamma, 1e-9):.0f} steps "
+            f"ahead, and horizon is {family.horizon}; set teacher_options: {{{key}}}, such as "
+            f"{1.0 - 2.0 / family.horizon:.2g}"
+        )
 
 
 def _doubtful(tasks: Tasks, far: Collection[int]) -> Iterator[Finding]:
@@ -197,6 +220,39 @@ def _doubtful(tasks: Tasks, far: Collection[int]) -> Iterator[Finding]:
     for edge in tasks.edges:
         yield from _doubtful_edge(tasks, edge)
     yield from _hurried(tasks, far)
+    if tasks.environment.derived:
+        yield from _beyond_range(tasks)
+
+
+def _beyond_range(tasks: Tasks) -> Iterator[Finding]:
+    """Find targets that ask for values which a variable never has, however far from the start the state is.
+
+    A variable has a range if it does not grow with the distance from the start, like the position of an arm's hand.
+    """
+    assert tasks.start_wide is not None
+    environment, center = tasks.environment, tasks.start_center[0]
+    low, high = (np.array(bound) for bound in environment.bounds)
+    unit = stream("range of states").uniform(-1.0, 1.0, (SAMPLED, len(center)))
+    near, wide = (
+        environment.project(np.clip(center + k * tasks.start_wide[0] * unit, low, high).astype(np.float32))
+        for k in (2.0, 4.0)
+    )
+    least, most, names = wide.min(axis=0), wide.max(axis=0), environment.state_names
+    width = most - least
+    limited = (width <= 1.1 * np.ptp(near, axis=0)) & (width > 0.0)
+    for name in dict.fromkeys(target for edge in tasks.edges for target in _targets(edge)):
+        region = tasks.regions[name]
+        gap = np.maximum(region.center - region.reach - most, least - region.center - region.reach)
+        outside = limited & np.isfinite(region.reach) & (gap > 0.05 * width)
+
+        def say(i: int, name: str = name, outside: np.ndarray = outside) -> str:
+            d = int(np.argmax(outside[i]))
+            return (
+                f"regions.{name}: out of reach at index {i}? {names[d]} lies between {least[d]:.3g} and {most[d]:.3g} "
+                f"in all of {SAMPLED} states around the start"
+            )
+
+        yield Finding(outside.any(axis=-1), say)
 
 
 def _beyond_bounds(tasks: Tasks, key: str, center: np.ndarray, half: np.ndarray, share: float) -> Iterator[Finding]:

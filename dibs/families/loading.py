@@ -45,7 +45,13 @@ def checked_keys(data: Mapping[Any, Any]) -> dict[str, Any]:
 
 def explain(error: ValidationError, family: type[BaseModel]) -> str:
     """Return all problems of a description, one per line."""
-    lines = [f"  {_explain_one(problem, family)}" for problem in error.errors()]
+    problems = error.errors()
+    if any(problem["loc"][:1] == ("environment",) for problem in problems):
+        # Mappings from names of state variables are only read when the environment says which there are.
+        problems = [
+            p for p in problems if not (isinstance(p["input"], Mapping) and p["loc"][0] in ("start", "regions"))
+        ]
+    lines = [f"  {_explain_one(problem, family)}" for problem in problems]
     return "not a valid family description\n" + "\n".join(lines)
 
 

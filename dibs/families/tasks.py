@@ -131,10 +131,17 @@ class Tasks(Specified):
         return replace(self, arrivals={**self.arrivals, **arrivals})
 
     def from_arrivals(self, edge: Edge) -> bool:
-        """Whether an edge's source constrains derived variables, so that states cannot be drawn in it."""
-        derived = [name in self.environment.derived for name in self.environment.state_names]
-        sources = [name for name, inside in conjuncts(edge.source) if inside] if edge.source is not None else []
-        return any(np.isfinite(self.regions[name].half_width[..., derived]).any() for name in sources)
+        """Whether an edge starts from the states in which the one before has arrived.
+
+        It does in environments with derived variables, unless its source determines the whole state: what regions do
+        not constrain, such as velocities, is as the edge before leaves it.
+        """
+        if edge.source is None or not self._derived.any():
+            return False
+        fixed = np.zeros(len(self._derived), dtype=bool)
+        for name, inside in conjuncts(edge.source):
+            fixed |= inside & np.isfinite(self.regions[name].half_width[0])
+        return bool((fixed & self._derived).any() or not (fixed | self._derived).all())
 
     def regions_at(self, index: int) -> dict[str, Region]:
         """Return all regions at one index."""

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dibs import registry
 from dibs.errors import DibsError, unknown
 from dibs.families.description import Extent, Moving, RegionEntry, RegionModel
+from dibs.settings import parse_settings
 from dibs.spectrl import conjuncts, graph, parse, regions_of
 
 if TYPE_CHECKING:
@@ -64,6 +66,17 @@ def _shape_problems(family: Family) -> Iterator[str]:
         yield f"start.noise: expected numbers ≥ 0, found {noise}"
     if family.teacher not in registry.names("teachers"):
         yield f"teacher: {unknown('teacher algorithm', family.teacher, registry.names('teachers'))}"
+    elif family.teacher_options:
+        kind = registry.load("teachers", family.teacher).settings
+        known = [field.name for field in dataclasses.fields(kind)]
+        strange = [key for key in family.teacher_options if key not in known]
+        if strange:
+            yield f"teacher_options: {unknown(f'setting of {family.teacher}', strange[0], known)}"
+        else:
+            try:
+                parse_settings(kind, family.teacher_options, "teacher_options")
+            except DibsError as error:
+                yield str(error)
     for gap in family.gaps:
         if gap > family.last_index:
             yield f"gaps: {gap} is larger than last_index {family.last_index}"

@@ -48,6 +48,12 @@ class Outline(NamedTuple):
     radius: float = 0.0  # above 0: a ball
     normal: Array | None = None  # nonzero: a half-space, whose plane contains the center
 
+    @property
+    def bounded(self) -> Array:
+        """Which variables (dim,) a region constrains; of the start, none counts."""
+        cut = 0.0 if self.normal is None else self.normal
+        return np.asarray((self.role != "start") & (np.isfinite(self.half) | (cut != 0.0)))
+
 
 def region_roles(edges: Iterable[Edge]) -> dict[str, Role]:
     """Return what each region that the edges name is for; to be a target counts more than to be safe."""
@@ -67,6 +73,18 @@ def task_shapes(
         for n, role in region_roles(edges).items()
     ]
     return [Outline("start", "start", start_center, start_half), *regions]
+
+
+def plane_of(environment: Environment, bounded: Iterable[Array]) -> tuple[int, int]:
+    """Return the two state variables to draw: those that most regions constrain, if in doubt the environment's.
+
+    `bounded` says of every region which variables (dim,) it constrains.
+    """
+    count = np.sum([np.zeros(len(environment.state_names)), *bounded], axis=0)
+    usual = environment.drawn
+    order = sorted(range(len(count)), key=lambda d: (-count[d], d not in usual, d))
+    first, second = sorted(order[:2])
+    return first, second
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +121,10 @@ class Scene:
             corners = np.array([[-1.08 * reach, depth], [1.08 * reach, 1.12 * reach]])
             views, planes, circle = [base + corners], [(0, 1)], Circle(base, reach)
         else:
-            space = self.environment.space
-            planes = [self.environment.drawn] if space is None else [(space[0], space[1]), (space[0], space[2])]
+            space, bounded = self.environment.space, (shape.bounded for shape in self.shapes)
+            planes = (
+                [plane_of(self.environment, bounded)] if space is None else [(space[0], space[1]), (space[0], space[2])]
+            )
             circle = None
             views = [_view(framed, plane) for plane in planes]
         size = (400, 416) if len(planes) > 1 else (480, 448) if floor is None else (480, 304)

@@ -36,6 +36,9 @@ class Simulator(Protocol):
     names: list[str]
     bounds: tuple[list[float], list[float]]
 
+    def reset(self, seed: int) -> None:
+        """Begin an episode as the environment does."""
+
     def read(self) -> Array:
         """Return the simulator variables."""
 
@@ -58,6 +61,9 @@ class MujocoSimulator:
     def __init__(self, env: Any) -> None:
         import mujoco
 
+        self.whole = env
+        # The mazes of gymnasium-robotics put a goal around an environment whose _get_obs takes no argument.
+        env = next((getattr(env, name) for name in ("point_env", "ant_env") if hasattr(env, name)), env)
         self.env, self.model, self.data, self.mujoco = env, env.model, env.data, mujoco
         model = self.model
         positions, velocities = [""] * model.nq, [""] * model.nv
@@ -79,6 +85,9 @@ class MujocoSimulator:
         self._warm = np.asarray(self.data.qacc_warmstart)
         self.direct = hasattr(env, "frame_skip") and hasattr(env, "do_simulation")
         """Whether a step is `ctrl` and `mj_step`; `_verify` turns it off for environments that do more."""
+
+    def reset(self, seed: int) -> None:
+        self.whole.reset(seed=seed)
 
     def read(self) -> Array:
         return np.concatenate(self._views[:3])
@@ -116,7 +125,8 @@ class MujocoSimulator:
             self.env.step(action)
 
     def observe(self) -> Array:
-        return _flat(self.env, self.env._get_obs())
+        seen = self.env._get_obs()
+        return _flat(self.env, seen[0] if isinstance(seen, tuple) else seen)
 
     def place(self, kind: str, name: str) -> Array:
         """Return the position (3,) of a body, geom or site; it is updated by `restore`."""
@@ -143,6 +153,9 @@ class CodeSimulator:
         dim = len(self.read())
         self.names = [f"s{k}" for k in range(dim)]
         self.bounds = ([-np.inf] * dim, [np.inf] * dim)
+
+    def reset(self, seed: int) -> None:
+        self.env.reset(seed=seed)
 
     def read(self) -> Array:
         return np.asarray(self.code.read(self.env), dtype=np.float64).reshape(-1)
@@ -189,9 +202,10 @@ def make_env(name: str, options: Mapping[str, Any]) -> Any:
     try:
         return gymnasium.make(name, disable_env_checker=True, **options).unwrapped
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        raise DibsError(
-            f"{name}: a package is missing ({error}); for MuJoCo run `pip install 'dibs[mujoco]'`"
-        ) from None
+        hint = "; run `pip install 'dibs[mujoco]'`" if "mujoco" in str(error).lower() else ""
+        if module in TRUSTED:
+            hint = "; run `pip install 'dibs[robotics]'`"
+        raise DibsError(f"{name}: a package is missing ({error}){hint}") from None
     except gymnasium.error.Error as error:
         raise DibsError(f"environment.gymnasium: {error}") from None
     except TypeError as error:
@@ -237,8 +251,12 @@ def _verify(simulator: MujocoSimulator) -> None:
     if not simulator.direct:
         return
     env, rng = simulator.env, np.random.default_rng(0)
-    state = simulator.read()
-    for _ in range(3):
+    rest = state = simulator.read()
+    moving = slice(simulator.model.nq, simulator.model.nq + simulator.model.nv)
+    for speed in (0.0, 0.0, 0.0, 1.0, 10.0, 100.0):  # some environments limit speeds
+        if speed:
+            state = rest.copy()
+            state[moving] = speed * rng.uniform(-1.0, 1.0, simulator.model.nv)
         action = _scaled(env, rng.uniform(-1.0, 1.0, env.action_space.shape))
         after = []
         for direct in (True, False):
@@ -261,7 +279,7 @@ def _scaled(env: Any, actions: Array) -> Array:
 class GymnasiumEnvironment(Environment):
     """A Gymnasium environment with continuous actions; fields are the keys of `environment:` in a family."""
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     by_row: ClassVar[bool] = True
 
     gymnasium: str
@@ -389,7 +407,7 @@ class GymnasiumEnvironment(Environment):
         env = _resetter(self.gymnasium, json.dumps(dict(self.options), sort_keys=True), self.simulator)
         states = np.empty((len(flat), len(self.state_names)), dtype=np.float32)
         for row, seeds in enumerate((flat[:, :2] * 2**16).astype(np.int64)):
-            env.env.reset(seed=int(seeds[0] * 2**14 + seeds[1] % 2**14))
+            env.reset(int(seeds[0] * 2**14 + seeds[1] % 2**14))
             states[row, :count] = env.read()
         return self.project(states).reshape(uniforms.shape).astype(uniforms.dtype, copy=False)
 
@@ -445,7 +463,7 @@ class GymnasiumEnvironment(Environment):
         """Refuse an environment whose next state or observation is not a function of its simulator variables."""
         rng, count = np.random.default_rng(0), len(self._variables)
         states = np.zeros((4, len(self.state_names)), dtype=np.float32)
-        self._env.reset(seed=0)
+        self._sim.reset(0)
         states[:, :count] = self._sim.read()
         states = self.project(states)
         actions = rng.uniform(-1.0, 1.0, (4, self.action_dim)).astype(np.float32)

@@ -17,6 +17,7 @@ import numpy as np
 
 from dibs.envs import Array
 from dibs.policies.search import ascent
+from dibs.settings import Count, Natural, Positive
 from dibs.simulation import EdgeTask, Rows, StateRecorder, draw, rollout
 from dibs.teachers.base import Algorithm, Assignment, Learned
 from dibs.teachers.confidence import ConfidenceHead, candidate_losses
@@ -29,27 +30,27 @@ SAVED = ("theta", "best_theta", "best_success", "best_value", "best_returns", "s
 class ArsSettings:
     """Settings of the search; the first four are those of the authors' public code."""
 
-    directions: int = 20
+    directions: Count = 20
     """Perturbations tried per iteration, each with both signs."""
-    best: int = 8
+    best: Count = 8
     """Directions kept for the update: those whose better sign scores highest."""
-    exploration: float = 0.05
+    exploration: Positive = 0.05
     """Standard deviation ν of the perturbations."""
-    step: float = 0.05
+    step: Positive = 0.05
     """Step size before division by (best · standard deviation of the scores)."""
-    rollouts: int = 16
+    rollouts: Count = 16
     """Rollouts per candidate and iteration, common to all candidates of an edge."""
-    iterations: int = 300
+    iterations: Natural = 300
     """Most iterations."""
-    restarts: int = 6
+    restarts: Count = 6
     """Independent searches when there is no previous teacher; the best one is kept."""
-    check_every: int = 5
+    check_every: Count = 5
     """Iterations between two estimates of the current iterate's success."""
-    check_rollouts: int = 200
+    check_rollouts: Count = 200
     """Rollouts of such an estimate."""
-    patience: int = 6
+    patience: Natural = 6
     """Checks without a better iterate, at full success, after which the search has converged."""
-    initial_gain: float = 1.0
+    initial_gain: Positive = 1.0
     """Scale of random initial weights."""
 
 

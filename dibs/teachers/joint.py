@@ -7,6 +7,7 @@ The deterministic actor is the assignment's `Network` to the last weight.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dibs.envs import Array
+from dibs.errors import DibsError, unknown
 from dibs.gym.sb3 import EpisodeRecorder, ReachAvoidVecEnv
 from dibs.policies.torch import flat, parameters, split_flat
 from dibs.simulation import EdgeTask, draw, rollout
@@ -138,6 +140,18 @@ class JointObjective:
     def weights(self) -> Array:
         """Return the confidence head as a vector (features + 1,)."""
         return flat([self.head])
+
+
+def make_model(kind: type[BaseAlgorithm], options: Mapping[str, Any], **ours: Any) -> BaseAlgorithm:
+    """Return an algorithm of the library built with our arguments and the user's options."""
+    name = kind.__name__.lower()
+    for key in options:
+        if key not in (known := set(inspect.signature(kind).parameters) - set(ours)):
+            raise unknown(f"option of {name}", key, known)
+    try:
+        return kind(**ours, **options)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise DibsError(f"options of {name}, {dict(options)}: {error}") from error
 
 
 class Watch(BaseCallback):

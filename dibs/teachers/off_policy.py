@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import stable_baselines3
 import torch
+from stable_baselines3.common.noise import NormalActionNoise
 
 from dibs.policies.optimizers import Adam
 from dibs.policies.torch import ACTIVATIONS, linears, load_flat
 from dibs.teachers.base import Assignment, Learned
-from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch
+from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch, make_model
 from dibs.teachers.sb3 import Sb3Settings
+
+NOISE = 0.1  # standard deviation that TD3 and DDPG add to actions while they explore, as in their papers
 
 
 def train(assignment: Assignment, settings: Sb3Settings, algorithm: str) -> Learned:
@@ -32,10 +35,18 @@ def train(assignment: Assignment, settings: Sb3Settings, algorithm: str) -> Lear
 
 def _search(part: EdgeAssignment, algorithm: str, settings: Sb3Settings) -> dict[str, Any]:
     """Train one edge's actor."""
-    network = part.assignment.network
-    model = getattr(stable_baselines3, algorithm.upper())(
-        "MlpPolicy",
-        part.env,
+    network, options = part.assignment.network, dict(settings.options)
+    if algorithm != "sac":  # their policies are deterministic: without noise they hardly explore
+        scale, actions = options.get("action_noise", NOISE), part.assignment.edges.environment.action_dim
+        if isinstance(scale, int | float):
+            options["action_noise"] = NormalActionNoise(np.zeros(actions), np.full(actions, float(scale)))
+    usual: dict[str, Any] = {"learning_starts": 1_000, "train_freq": 1, "gradient_steps": 4}
+    usual["gamma"] = max(0.9, 1.0 - 2.0 / part.assignment.edges.horizon)  # looks at least half the horizon ahead
+    model: Any = make_model(
+        getattr(stable_baselines3, algorithm.upper()),
+        {**usual, **options},
+        policy="MlpPolicy",
+        env=part.env,
         seed=part.seed,
         device="cpu",
         policy_kwargs={
@@ -43,7 +54,6 @@ def _search(part: EdgeAssignment, algorithm: str, settings: Sb3Settings) -> dict
             "activation_fn": ACTIVATIONS[network.activation],
             "optimizer_class": Adam,
         },
-        **{"learning_starts": 1_000, "train_freq": 1, "gradient_steps": 4, "gamma": 0.9, **settings.options},
     )
     actor = model.policy.actor
     if algorithm == "sac":  # deterministic action: tanh(mu(latent_pi(x)))

@@ -24,7 +24,7 @@ from dibs.policies.network import Network
 from dibs.policies.optimizers import Adam
 from dibs.policies.torch import Actor, linears
 from dibs.teachers.base import Assignment, Learned
-from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch
+from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch, make_model
 from dibs.teachers.sb3 import PpoSettings, Sb3Settings
 
 GOOD = 0.99  # success of a search from scratch after which no other one begins
@@ -140,9 +140,11 @@ def _search(
 ) -> dict[str, Any]:
     """Train one edge's actor once."""
     assignment, env = part.assignment, Bootstrapped(part.env)
-    model = kind(
-        TeacherPolicy,
-        env,
+    model: Any = make_model(
+        kind,
+        options,
+        policy=TeacherPolicy,
+        env=env,
         seed=part.seed,
         device="cpu",
         policy_kwargs={
@@ -155,7 +157,6 @@ def _search(
             "optimizer_class": Adam,
             "optimizer_kwargs": {"eps": 1e-5, "fused": True},
         },
-        **options,
     )
     env.model = model
     policy = model.policy

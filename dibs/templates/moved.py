@@ -51,26 +51,42 @@ class MotionSettings:
 class MovedPolicy(BasePolicy):
     """A batch of tasks, each with its network between two maps: of states back to index 0, and of actions."""
 
-    def __init__(self, environment: Environment, network: NetworkPolicy, back: Array, forth: Array) -> None:
-        """`back` (tasks, dim + 1, dim + 1) maps states, `forth` (tasks, m + 1, m + 1) actions; see `recover`."""
+    def __init__(
+        self,
+        environment: Environment,
+        network: NetworkPolicy,
+        back: Array,
+        forth: Array,
+        recover: Sequence[Array | None],
+    ) -> None:
+        """`back` (tasks, dim + 1, dim + 1) maps states, `forth` (tasks, m + 1, m + 1) actions, `recover` observations
+        to states (see `Motion.recover`)."""
         self.environment, self.network, self.back, self.forth = environment, network, back, forth
-        self.recover: Array | None = None
+        self.recover = recover
         self.periods = np.array(environment.action_periods)
         self.stops = not (np.isfinite(back).all() and np.isfinite(forth).all())  # a map that cannot be held
+        blind = type(environment).observe is not Environment.observe
+        self.still = [blind and known is None for known in recover]
+        if any(still and not np.array_equal(m, np.eye(len(m))) for still, m in zip(self.still, back, strict=True)):
+            raise DibsError(f"{environment.name}: states cannot be moved, because observations do not tell them")
 
     def act(self, now: Moment, memory: None) -> tuple[Array, None]:
-        seen = now.observation.astype(np.float64)
-        states = seen if self.recover is None else seen @ self.recover[:, :-1].T + self.recover[:, -1]
         with np.errstate(over="ignore", invalid="ignore"):
-            homes = np.stack(
-                [moved_states(self.environment, states[..., t, :, :], back) for t, back in enumerate(self.back)],
-                axis=-3,
-            )
-            at_home = now._replace(observation=self.environment.observe(homes).astype(np.float32))
+            homes = np.stack([self._at_home(now.observation[..., t, :, :], t) for t in range(len(self.back))], axis=-3)
+            at_home = now._replace(observation=homes.astype(np.float32))
             actions, _ = self.network.act(at_home, None)
             turned = np.matmul(actions.astype(np.float64), self.forth[:, :-1, :-1].swapaxes(-1, -2))
             turned = wrapped(turned + self.forth[:, None, :-1, -1], self.periods, -1.0)
         return turned.astype(np.float32), None
+
+    def _at_home(self, seen: Array, task: int) -> Array:
+        """Return what the base policy would see at index 0."""
+        if self.still[task]:
+            return seen
+        states, known = seen.astype(np.float64), self.recover[task]
+        if known is not None:
+            states = states @ known[:, :-1].T + known[:, -1]
+        return self.environment.observe(moved_states(self.environment, states, self.back[task]))
 
 
 # --- the template ----------------------------------------------------------------------------------------
@@ -95,9 +111,8 @@ class Moved:
         theta = self.network.fold(self.base[rows], self.scaling.center[rows], self.scaling.half[rows])
         back = np.stack([power(np.linalg.inv(self.motions[name].motion), index) for index, name in pairs])
         forth = np.stack([power(self.motions[name].law, index) for index, name in pairs])
-        policy = MovedPolicy(environment, NetworkPolicy(self.network, theta), back, forth)
-        policy.recover = self.motions[pairs[0][1]].recover
-        return policy
+        recover = [self.motions[name].recover for _, name in pairs]
+        return MovedPolicy(environment, NetworkPolicy(self.network, theta), back, forth, recover)
 
     def holds(self, index: int, edges: Sequence[str]) -> bool:
         """Whether the maps of these edges are finite at an index."""

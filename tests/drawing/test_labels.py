@@ -96,6 +96,8 @@ def test_labels_of_registered_families(name):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_labels_of_examples(path):
+    if path.stem == "point-maze":
+        pytest.importorskip("gymnasium_robotics")
     check(drawn(dibs.Family.load(path)))
 
 

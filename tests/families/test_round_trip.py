@@ -81,7 +81,7 @@ def descriptions(draw: st.DrawFn) -> dict[str, Any]:
         "gaps": draw(st.lists(st.integers(1, LAST), max_size=2)),
         "horizon": draw(st.integers(1, 30)),
         "teacher": draw(st.sampled_from(["ars", "ppo", "sac"])),
-        "teacher_options": draw(st.sampled_from([{}, {"iterations": 3}])),
+        "teacher_options": draw(st.sampled_from([{}, {"patience": 3}])),
         "network": {"hidden": draw(st.lists(st.integers(1, 9), min_size=1, max_size=2))},
         "reward": {"unit": draw(size)},
     }

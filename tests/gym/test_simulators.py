@@ -164,6 +164,66 @@ def test_later_edges_start_from_arrivals_and_wider(family: Family) -> None:
     assert np.abs(draw(EdgeTask(tasks.reach_avoid()), 50, np.random.default_rng(0)).starts[1, :, 0]).max() > 1.0
 
 
+def hill(**regions: dict) -> Family:
+    """A car in a valley; regions constrain its position, not its speed."""
+    data = {
+        "name": "hill",
+        "environment": {"gymnasium": "MountainCarContinuous-v0", "variables": ["position", "velocity"]},
+        "specification": "achieve reach(left); achieve reach(right)",
+        "start": {"center": {"position": -0.5, "velocity": 0.0}, "wide": {"position": 0.2, "velocity": 0.05}},
+        "regions": {
+            "left": {"center": {"position": -0.8}, "half_width": 0.1},
+            "right": {"center": {"position": 0.2}, "half_width": 0.1, "shift": {"position": 0.01}},
+            **regions,
+        },
+        "last_index": 2,
+        "horizon": 50,
+        "network": {"hidden": [8]},
+    }
+    return load_family(data)
+
+
+def test_what_a_source_leaves_free_is_as_the_edge_before_leaves_it() -> None:
+    tasks = hill().tasks([0])
+    second = tasks.edges[1]
+    assert tasks.from_arrivals(second)
+    known = np.zeros((5, 4), dtype=np.float32)
+    known[:, 1] = np.linspace(-0.05, -0.01, 5)
+    starts = draw(
+        EdgeTask(tasks.arriving({(0, second.name): known}).reach_avoid()), 50, np.random.default_rng(0)
+    ).starts
+    assert set(starts[1, :, 1]) == set(known[:, 1])
+    # Without arrivals, starts are wide around the middle of the source.
+    states = draw(EdgeTask(tasks.reach_avoid()), 200, np.random.default_rng(0)).starts[1]
+    assert abs(states[:, 0].mean() + 0.8) < 0.05 and 0.04 < np.abs(states[:, 1]).max() <= 0.05
+    whole = {"center": {"position": -0.8, "velocity": 0.0}, "half_width": {"position": 0.1, "velocity": 0.02}}
+    determined = hill(left=whole).tasks([0])
+    assert not determined.from_arrivals(determined.edges[1])
+
+
+def test_targets_beyond_the_range_of_a_quantity_are_doubtful(family: Family) -> None:
+    data = family.description_data()
+    pick = {"center": {"tip_x": 0.13, "tip_y": 0.1}, "half_width": 0.025, "shift": {"tip_y": 0.05}}
+    (found,) = load_family({**data, "regions": {**data["regions"], "pick": pick}}).warnings()
+    # The arm is 0.21 long, and the region begins at y = 0.275 at index 4.
+    assert "regions.pick: out of reach at index 4? tip_y lies between -0.2" in found and "(and at 4 more)" in found
+    assert hill().warnings() == ()
+
+
+def test_a_maze_limits_speeds_and_its_walls_are_solid() -> None:
+    pytest.importorskip("gymnasium_robotics")
+    maze = GymnasiumEnvironment("gymnasium_robotics:PointMaze_UMaze-v3", variables=["x", "y", "vx", "vy"])
+    states = maze.project(np.array([[-1, 1, 100, 0, 0, 0, 0, 0], [-1, 1, 0, 0, 0, 0, 0, 0]], dtype=np.float32))
+    action = np.array([[0.0, 0.0], [0.0, -1.0]], dtype=np.float32)
+    states = maze.step(states, action, states)
+    assert 4.0 < states[0, 2] <= 5.0
+    for _ in range(100):
+        states = maze.step(states, action, states)
+    assert 0.55 < states[1, 1] < 0.65  # the wall ends at y = 0.5, and the ball's radius is 0.1
+    seen = maze.observe(states)
+    np.testing.assert_array_equal(seen, states[:, :4])
+
+
 @pytest.mark.parametrize("index", range(9))
 def test_doing_nothing_fails(family: Family, index: int) -> None:
     task = EdgeTask(family.tasks([index]).reach_avoid())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from dibs.envs import Car2D, DroneAttitude, SimpleDrone
-from dibs.families import Tasks
+from dibs.families import Tasks, load_family
 from dibs.methods import Model, Training
 from dibs.simulation import EdgeTask, draw, rollout
 from dibs.templates.alignment import align, apply, difference, edge_shapes, power, wrapped
@@ -432,3 +432,27 @@ def test_the_method_counts_what_it_asked(car):
     queried = model.metrics["queried"]["start>a"]
     assert model.steps == {"start>a": 1000 + queried}
     assert queried > 50 * 4 * 5  # at least the rollouts: four batches of 50 that take five steps or more
+
+
+@pytest.mark.parametrize(("gain", "reason"), [(1000.0, "no single motion"), (0.0, "0% of its rollouts")])
+def test_without_a_motion_the_policy_acts_on_observations(gain, reason):
+    """A car that pumps itself up a hill; its observations are not its states."""
+    data = {
+        "name": "hill",
+        "environment": {"gymnasium": "MountainCarContinuous-v0", "variables": ["position", "velocity"]},
+        "specification": "achieve reach(hill)",
+        "start": {"center": {"position": -0.5, "velocity": 0.0}, "noise": {"position": 0.05}},
+        "regions": {"hill": {"center": {"position": 0.3}, "half_width": 0.1, "shift": {"position": 0.01}}},
+        "last_index": 4,
+        "horizon": 150,
+        "network": {"hidden": [5]},
+    }
+    one = load_family(data)
+    training = one.tasks([0, 2, 4])
+    pumping = teacher(training, {"start>hill": (np.array([[0.0, gain]]), np.zeros(1))})
+    template, _ = Mover(training, pumping, np.random.default_rng(0), 20).template()
+    motion = template.motions["start>hill"]
+    assert reason in motion.reason and motion.solved == (3 if gain else 0)
+    policy = template.edge_policy(one.environment, [(4, "start>hill")])
+    task = EdgeTask(one.tasks([4]).reach_avoid())
+    assert rollout(task, policy, draw(task, 20, np.random.default_rng(1))).success.mean() == (gain > 0.0)
