@@ -8,6 +8,9 @@ sample of it.
 A head whose probabilities hardly reach τ_c would leave an edge without data, however good its teacher is. Then the
 threshold falls to the confidence that as many candidates reach as are good for certain: those from satisfying rollouts
 of the converged teacher, which are the share α of the mixture.
+
+In environments that step one state at a time, heads see few states, and whole stretches of a perfect teacher's way may
+lie below τ_c. There the threshold is low enough for nearly all states of satisfying rollouts of the converged teacher.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from dibs.teachers.train import Teacher, random_resets
 
 SOURCES = ("on-policy", "replay", "reset")
 BLOCK = 65_536
+OWN_KEPT = 0.9  # of the states of satisfying rollouts, in environments that step one state at a time
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,9 @@ def build(
             states, source = candidates.next(min(BLOCK, max(4 * (settings.size - kept), 1024)))
             observations = tasks.environment.observe(states)
             confidence = teacher.confidence(e, observations)
+            if tried == 0 and tasks.environment.by_row and len(candidates.pool):
+                own = teacher.confidence(e, tasks.environment.observe(candidates.pool))
+                threshold = min(threshold, float(np.quantile(own, 1.0 - OWN_KEPT)))
             passed = confidence >= np.float64(threshold)
             if threshold < settings.threshold:  # lowered: where a head gives one value, only what is good for certain
                 passed &= (confidence > threshold) | (source == SOURCES.index("on-policy"))
