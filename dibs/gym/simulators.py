@@ -378,9 +378,12 @@ class GymnasiumEnvironment(Environment):
         return states[..., self._observed]
 
     def recover(self, observations: Array) -> Array:
-        """Return the states with the variables that are observed, and quantities that are entries of these."""
+        """Return the states that observations tell: variables that they contain, multiples of these, and quantities
+        that are entries of these."""
         states = np.full((*observations.shape[:-1], len(self.state_names)), np.nan, dtype=np.float32)
         states[..., self._observed] = observations
+        for variable, entry, factor, offset in self._told:
+            states[..., variable] = factor * observations[..., entry] + offset
         count, first = len(self._variables), len(self.state_names) - self._seen  # of variables; of the observation
         for k, (source, at, scale) in enumerate(self._readers):
             if source is None or source is _OBSERVATION:
@@ -388,6 +391,28 @@ class GymnasiumEnvironment(Environment):
                 told = scale * states[..., at if source is None else first + at]
                 states[..., count + k] = np.where(missing, told, states[..., count + k])
         return states
+
+    @cached_property
+    def _told(self) -> list[tuple[int, int, float, float]]:
+        """Simulator variables that are not observed but multiples of an observed entry plus a constant: variable,
+        entry, factor, constant. Judged by states around that of `reset(seed=0)`."""
+        count = len(self._variables)
+        states = np.zeros((32, len(self.state_names)), dtype=np.float32)
+        self._sim.reset(0)
+        rest, (low, high) = self._sim.read(), self._sim.bounds
+        around = rest + 0.2 * np.random.default_rng(0).uniform(-1.0, 1.0, (len(states), count))
+        states[:, :count] = np.clip(around, low, high)
+        states = self.project(states).astype(np.float64)
+        seen, found = self.observe(states), []
+        known = set(np.arange(len(self.state_names))[self._observed].tolist())
+        for variable in (v for v in range(count) if v not in known and np.ptp(states[:, v]) > 0.0):
+            for entry in np.flatnonzero(np.ptp(seen, axis=0) > 0.0):
+                factor, offset = np.polyfit(seen[:, entry], states[:, variable], 1)
+                error = np.abs(factor * seen[:, entry] + offset - states[:, variable]).max()
+                if error <= 1e-5 * np.ptp(states[:, variable]):
+                    found.append((variable, int(entry), float(factor), float(offset)))
+                    break
+        return found
 
     def project(self, states: Array) -> Array:
         """Return the states with derived variables computed from the simulator variables.

@@ -206,7 +206,7 @@ DESCRIPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "environment": {"name": "Car2D", "speed": 0.7, "noise": 0},
         "benchmarks": {"one": "achieve reach(a)", "both": "achieve reach(a); achieve reach(b)"},
         "teacher": "ppo",
-        "teacher_options": {"rate": 0.001, "layers": [1, 2]},
+        "teacher_options": {"rate": 0.001, "value": [16, 16]},
         "teacher_minutes": 3,
         "teacher_memory_mb": 1000,
         "network": {"hidden": [8, 4], "activation": "relu"},

@@ -270,7 +270,8 @@ def test_teachers_of_a_family_file_are_checked(tmp_path: Path) -> None:
     ]
     mine.write_text(text + "teacher_options: {itrations: 3}\n")
     found = problems({**SMALL, "benchmarks": [str(mine)]})
-    assert found == ["benchmarks: family 'mine': unknown setting 'itrations'. Did you mean 'iterations'?"]
+    assert found[0] == f"benchmarks: {mine}: not a valid family description"
+    assert "teacher_options: unknown setting of ars 'itrations'. Did you mean 'iterations'?" in found[1]
 
 
 # --- ablations and sweeps --------------------------------------------------------------------------------
