@@ -366,10 +366,6 @@ def _algorithm_problems(config: Config, chosen: Mapping[str, Family]) -> Iterato
         algorithms = {algorithm for name, algorithm in used.items() if fnmatchcase(name, pattern)}
         for algorithm in sorted(algorithms & set(registry.names("teachers"))):
             yield from _options(f"{key}.options", algorithm, override.get("options", {}))
-    for name, family in chosen.items():
-        if used[name] == family.teacher:
-            for _, text in _options("", family.teacher, family.teacher_options):
-                yield "benchmarks", f"family '{name}': {text}"
 
 
 def _algorithm(config: Config, family: Family) -> str:

@@ -77,6 +77,12 @@ class Sb3Settings:
 
 PPO_ALGORITHM = Algorithm("ppo", PpoSettings, "dibs.teachers.on_policy:train_ppo", minutes=60)
 A2C_ALGORITHM = Algorithm("a2c", Sb3Settings, "dibs.teachers.on_policy:train_a2c", minutes=60)
-SAC_ALGORITHM = Algorithm("sac", Sb3Settings, "dibs.teachers.off_policy:train_sac", version=2, memory_mb=3000, minutes=240)
-TD3_ALGORITHM = Algorithm("td3", Sb3Settings, "dibs.teachers.off_policy:train_td3", version=2, memory_mb=3000, minutes=240)
-DDPG_ALGORITHM = Algorithm("ddpg", Sb3Settings, "dibs.teachers.off_policy:train_ddpg", version=2, memory_mb=3000, minutes=240)
+SAC_ALGORITHM = Algorithm(
+    "sac", Sb3Settings, "dibs.teachers.off_policy:train_sac", version=2, memory_mb=3000, minutes=240
+)
+TD3_ALGORITHM = Algorithm(
+    "td3", Sb3Settings, "dibs.teachers.off_policy:train_td3", version=2, memory_mb=3000, minutes=240
+)
+DDPG_ALGORITHM = Algorithm(
+    "ddpg", Sb3Settings, "dibs.teachers.off_policy:train_ddpg", version=2, memory_mb=3000, minutes=240
+)
