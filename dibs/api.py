@@ -32,6 +32,7 @@ from dibs.runs import Chain, method_settings
 from dibs.settings import parse_settings
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher, TeacherSettings
+from dibs.templates.explanation import explain
 
 
 def train(
@@ -136,6 +137,10 @@ class Fitted:
         """Return the policy of any index, trained on or not."""
         return IndexPolicy(self.method, self.model, self.benchmark, self.split, self.seed, index, self.id)
 
+    def explain(self, indices: Sequence[int] | None = None) -> str:
+        """Say in words what a template does per edge, how far to trust it, and what success it predicts."""
+        return "\n".join(explain(self.model, repr(self), indices))
+
     def evaluate(self, rollouts: int = 1000, indices: Sequence[int] | None = None, delta: float = 0.9) -> Evaluation:
         """Measure the policies at the given indices, by default 0 … L and L + 1 … 2L."""
         aim, settings = (self.method, self.benchmark, self.split, self.seed), EvaluationSettings(rollouts, delta)
@@ -180,10 +185,15 @@ class Evaluation:
         ax = figure.subplots()
         ax.axhline(self.metadata["delta"], color="#999999", lw=0.8, ls="--")
         looks = {"train": ("#1450C8", "o"), "unseen": ("#D0202A", "s"), "beyond": ("#777777", "^")}
-        for role, rows in self.table.groupby("role", sort=False):
+        looks["far"] = ("#333333", "v")
+        near = self.table[self.table["role"] != "far"]
+        shown = self.table if near.empty else near  # on one axis, far indices would hide all others
+        for role, rows in shown.groupby("role", sort=False):
             error = np.clip([rows["rate"] - rows["lower"], rows["upper"] - rows["rate"]], 0.0, None)
             color, marker = looks[role]
             ax.errorbar(rows["index"], rows["rate"], error, color=color, fmt=marker, ms=4, lw=0.8, label=role)
+        if shown["predicted"].notna().any():
+            ax.plot(shown["index"], shown["predicted"], color="#777777", lw=0.7, zorder=1, label="predicted")
         ax.set(xlabel="index", ylabel="success", ylim=(-0.03, 1.03), title=self.title)
         ax.legend(frameon=False)
         if path is not None:

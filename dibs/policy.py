@@ -24,7 +24,7 @@ from dibs.drawing.regions import Trajectory
 from dibs.drawing.rollouts import SUFFIXES, write_rollouts
 from dibs.envs import Array, check_array
 from dibs.errors import DibsError
-from dibs.evaluation.evaluate import count_satisfied
+from dibs.evaluation.evaluate import count_satisfied, role_of
 from dibs.families import Benchmark, Split, Tasks, load_family
 from dibs.files import check_suffix, read_tensors, write_tensors
 from dibs.methods import Method, Model, get_method
@@ -90,10 +90,8 @@ class IndexPolicy:
 
     @property
     def role(self) -> str:
-        """train, unseen, or beyond the family's last index."""
-        if self.index > self.family.last_index:
-            return "beyond"
-        return "train" if self.index in self.split.indices else "unseen"
+        """train, unseen, beyond the family's last index, or far beyond it."""
+        return role_of(self.index, self.family.last_index, self.split.indices)
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:

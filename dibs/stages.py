@@ -23,6 +23,7 @@ from dibs.evaluation.evaluate import (
     EvaluationSettings,
     count_satisfied,
     evaluation_table,
+    role_of,
     roles,
     summarize,
 )
@@ -37,6 +38,7 @@ from dibs.teachers.buffers import StateBuffers
 from dibs.teachers.journal import Journal
 from dibs.teachers.store import as_saved, save_teacher
 from dibs.teachers.train import Teacher, TeacherSettings, train_teacher
+from dibs.templates.prediction import predict
 
 # --- what files are made from ----------------------------------------------------------------------------
 
@@ -260,11 +262,12 @@ class EvaluationResult:
     settings: EvaluationSettings
     origin: Origin
     more: Mapping[str, Any]
+    predicted: Mapping[int, float] | None = None
 
     @cached_property
     def table(self) -> Any:
         """An Arrow table with one row per index."""
-        return evaluation_table(self.counts, self.role, self.settings)
+        return evaluation_table(self.counts, self.role, self.settings, self.predicted)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -295,8 +298,10 @@ def measure(
     family, specification = benchmark.family, benchmark.specification
     role = roles(family, split.indices, settings)
     if indices is not None:
-        role = {i: role.get(i, "beyond") for i in sorted(set(indices))}
+        family.check_exists(indices, "indices")
+        role = {i: role_of(i, family.last_index, split.indices) for i in sorted(set(indices))}
     counts = count_satisfied(method, model, family, specification, list(role), settings.rollouts, seed)
     steps = model.steps_on(family.tasks([0], specification).edge_names)
     more = {"specification": specification, "train": list(split.indices), "steps": steps}
-    return EvaluationResult(counts, role, settings, origin, more)
+    predicted = predict(model, family.tasks(list(role), specification))
+    return EvaluationResult(counts, role, settings, origin, more, predicted)

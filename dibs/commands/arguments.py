@@ -112,6 +112,17 @@ def chosen_split(args: argparse.Namespace, family: Family) -> Split:
     return family.split(name, train) if name else family.split_of(train or ())
 
 
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Parse numbers such as 1000,100000."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = (-1,)
+    if min(found) < 0:
+        raise argparse.ArgumentTypeError(f"expected indices such as 1000,100000, found {text!r}")
+    return found
+
+
 def layout(args: argparse.Namespace) -> Layout:
     """Return the default layout below `--results`."""
     return Layout(args.results)

@@ -1,4 +1,4 @@
-"""`dibs policy` and `dibs rollout`: take a policy away, run it, draw or film it."""
+"""`dibs template`, `dibs policy` and `dibs rollout`: explain a model, take a policy away, run it, draw or film it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_model, add_run, chosen_model
+from dibs.commands.arguments import add_model, add_run, chosen_model, whole_numbers
 
 
 def register(subparsers: Any) -> None:
     """Add the commands."""
+    template = subparsers.add_parser(
+        "template",
+        help="explain a template: class, what moves, how far to trust it",
+        description="Print, for every edge of a model of any template class (polynomial, affine, motion, joined), the "
+        "class, what moves per index, how far to trust it, and the success that the training evidence predicts.",
+    )
+    template.add_argument("model", type=Path, metavar="MODEL", help="file of a model with a template")
+    template.add_argument(
+        "--indices",
+        type=whole_numbers,
+        metavar="I,J,…",
+        help="indices at which to predict success (default: 0 … 2L, 1000, 100000)",
+    )
+    template.set_defaults(run=run_template)
+
     policy = subparsers.add_parser(
         "policy",
         help="write the policy of one index, trained on or not",
@@ -37,6 +52,16 @@ def register(subparsers: Any) -> None:
         "--output", metavar="FILE", help="FILE.png, .pdf, .gif, .mp4 or .parquet (default: only print)"
     )
     rollout.set_defaults(run=run_rollout)
+
+
+def run_template(args: argparse.Namespace) -> None:
+    """Explain a template."""
+    from dibs.methods import load_model
+    from dibs.templates.explanation import explain
+
+    model, metadata = load_model(args.model)
+    lines = explain(model, str(args.model), args.indices)
+    print("{method} {benchmark} {split} seed {seed}: ".format(**metadata) + "\n".join(lines))
 
 
 def run_policy(args: argparse.Namespace) -> None:

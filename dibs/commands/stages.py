@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dibs.commands.arguments import (
     layout,
     reporting,
     teacher_chain,
+    whole_numbers,
 )
 
 
@@ -86,6 +88,13 @@ def register(subparsers: Any) -> None:
         "a model, which says both.",
     )
     add_run(parser, "BENCHMARK|MODEL")
+    parser.add_argument(
+        "--indices",
+        type=whole_numbers,
+        metavar="I,J,…",
+        help="also measure these indices, however large, such as 1000,100000 (default: evaluation.indices of "
+        "--settings)",
+    )
     parser.set_defaults(run=run_evaluate)
 
     parser = subparsers.add_parser("methods", help="list the registered methods")
@@ -212,6 +221,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from dibs.settings import parse_settings
 
     settings = parse_settings(EvaluationSettings, args.settings, "--settings")
+    if args.indices is not None:
+        settings = replace(settings, indices=args.indices)
     found = chosen_model(args)
     where = (found.method.name, found.benchmark.id, found.split.name, found.seed)
     output = args.output or (found.layout or layout(args)).evaluation(*where)
@@ -219,7 +230,9 @@ def run_evaluate(args: argparse.Namespace) -> None:
     print(
         f"{found.method.name} {found.benchmark.id} {found.split.name} seed {found.seed}: "
         f"training {s['training_ratio']:.3f}  zero-shot {s['zero_shot_ratio']:.3f} ({s['zero_shot_count']:.0f})  "
-        f"beyond {s['beyond_ratio']:.3f}  → {output}"
+        f"beyond {s['beyond_ratio']:.3f}  "
+        + (f"far {s['far_ratio']:.3f}  " if settings.indices else "")
+        + f"→ {output}"
     )
 
 

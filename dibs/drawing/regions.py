@@ -26,6 +26,7 @@ ROLES = {
     "train": ("#1450C8", "seen in training"),
     "unseen": ("#D0202A", "unseen"),
     "beyond": ("#8A4FC8", "beyond the last index"),
+    "far": ("#5B2C83", "far beyond the last index"),
 }
 """Color and meaning of rollouts at training indices and at others."""
 ROUTE = "route"

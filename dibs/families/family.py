@@ -243,6 +243,16 @@ class Family(Strict, Specified):
             end = "…" if beyond else f"… {self.last_index}"
             raise DibsError(f"index {index!r} of {self.name}: expected a whole number in 0 {end}")
 
+    def check_exists(self, indices: Sequence[int], where: str) -> None:
+        """Refuse indices that have no task; a table of values ends at L."""
+        for index in indices:
+            self.check_index(index, beyond=True)
+            if index > self.last_index and not self.extends:
+                raise DibsError(
+                    f"{where}: {self.name} has no task at index {index}: its tables of values end at "
+                    f"L = {self.last_index}; leave out indices after it"
+                )
+
     # --- files ---------------------------------------------------------------------------------------
 
     @classmethod

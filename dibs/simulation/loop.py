@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dibs.envs import Array, Environment, sample_noise
 from dibs.policies.network import Network
@@ -94,8 +95,11 @@ def draw(task: Task, rollouts: int, rng: np.random.Generator) -> Draws:
     return Draws(starts, sample_noise(rng, (task.horizon, task.tasks, rollouts, dim)))
 
 
-def evaluation_draws(task: SpecTask, rollouts: int, seed: int) -> Draws:
-    """Draw each index from a stream of its own, so no result depends on which other indices are measured."""
+def evaluation_draws(task: SpecTask, rollouts: int, seed: int, dtype: npt.DTypeLike = np.float32) -> Draws:
+    """Draw each index from a stream of its own, so no result depends on which other indices are measured.
+
+    The same draws in double precision make a rollout in double precision.
+    """
     dim = len(task.environment.state_names)
     uniforms = np.empty((task.tasks, rollouts, dim), dtype=np.float32)
     noise = np.empty((task.horizon, task.tasks, rollouts, dim), dtype=np.float32)
@@ -103,7 +107,7 @@ def evaluation_draws(task: SpecTask, rollouts: int, seed: int) -> Draws:
         rng = stream("evaluation", task.grounded.name, index, seed)
         uniforms[i] = rng.random((rollouts, dim), dtype=np.float32)
         noise[:, i] = sample_noise(rng, (task.horizon, rollouts, dim))
-    return Draws(task.initial(uniforms), noise)
+    return Draws(task.initial(uniforms.astype(dtype, copy=False)), noise.astype(dtype, copy=False))
 
 
 class Recorder(Protocol):

@@ -27,7 +27,7 @@ IDENTITY = ("method", "benchmark", "split", "seed")
 COLUMNS = (
     *(*IDENTITY, "family", "train_size", "unseen_size", "training_count", "training_ratio"),
     "training_rate",  # mean satisfaction rate at the training indices
-    *("zero_shot_count", "zero_shot_ratio", "beyond_ratio"),
+    *("zero_shot_count", "zero_shot_ratio", "beyond_ratio", "far_ratio"),
     "straddling",  # tasks up to L whose interval contains δ: with more rollouts they might count differently
     "steps",  # environment steps of training; NaN if the evaluation does not record them
     "seconds",  # of training, with the teachers it rests on; NaN if the model is not where the layout has it
@@ -35,7 +35,7 @@ COLUMNS = (
     *("tasks", "indices"),  # digest of the evaluated tasks, and their indices
 )
 """Columns of the frame with one row per evaluation."""
-ROLES = ("train", "unseen", "beyond")
+ROLES = ("train", "unseen", "beyond", "far")
 _KEYS = (*IDENTITY, "family", "delta")
 _COLUMNS = ("index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles")
 
@@ -100,7 +100,8 @@ def read_evaluation(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     absent += [f"metadata {k}" for k in _KEYS if k not in meta]
     if absent:
         raise damaged(path, f"no {', '.join(absent)}")
-    rows = table.select(list(_COLUMNS)).to_pandas()
+    kept = [*_COLUMNS, *(name for name in ("predicted",) if name in table.column_names)]
+    rows = table.select(kept).to_pandas()
     if rows["index"].duplicated().any():
         raise damaged(path, "the same index twice")
     role = set(rows["role"])
@@ -121,13 +122,13 @@ def collect(files: Iterable[Path]) -> pd.DataFrame:
 
 def _run(file: Path) -> dict[str, Any]:
     rows, meta = read_evaluation(file)
-    train, unseen, beyond = (rows["role"] == role for role in ROLES)
+    train, unseen, beyond, far = (rows["role"] == role for role in ROLES)
     return {
         **{key: meta[key] for key in _KEYS},
         **{"train_size": int(train.sum()), "unseen_size": int(unseen.sum())},
         **{"training_count": float(rows["succeeds"][train].sum()), "training_rate": rows["rate"][train].mean()},
         **summarize(rows["role"].tolist(), rows["succeeds"].tolist()),
-        **{"straddling": int(rows["straddles"][~beyond].sum()), "steps": meta.get("steps")},
+        **{"straddling": int(rows["straddles"][~(beyond | far)].sum()), "steps": meta.get("steps")},
         **{"seconds": _seconds(file, meta)},
         **{"rollouts": int(rows["rollouts"].max()), "file": str(file)},
         **{"tasks": meta.get("tasks"), "indices": tuple(sorted(rows["index"]))},

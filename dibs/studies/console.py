@@ -186,7 +186,7 @@ def evaluation_line(file: str) -> str:
     except DibsError as error:
         return str(error)
     ratios = ratios_of(table)
-    names = {"training": "training_ratio", "unseen": "zero_shot_ratio", "beyond": "beyond_ratio"}
+    names = {"training": "training_ratio", "unseen": "zero_shot_ratio", "beyond": "beyond_ratio", "far": "far_ratio"}
     shown = [f"{name} {ratios[key]:.2f}" for name, key in names.items() if math.isfinite(ratios.get(key, math.nan))]
     return "  {method:<12} {benchmark:<24} {split:<8} seed {seed}:  ".format(**about) + "  ".join(shown)
 

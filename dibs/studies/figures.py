@@ -63,6 +63,7 @@ def success_by_index(runs: pd.DataFrame, options: Options) -> Figure:
 
 def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
     color = style.look(method).color
+    far, rows = where(rows, role="far"), rows[rows["role"] != "far"]
     beyond, most = where(rows, role="beyond")["index"], rows["index"].max()
     pooled = rows.groupby("index")[["satisfied", "rollouts"]].sum()
     index, rate = pooled.index.to_numpy(float), (pooled["satisfied"] / pooled["rollouts"]).to_numpy()
@@ -79,8 +80,22 @@ def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
     ax.plot(index, rate, color=color, lw=1.0, zorder=4)
     trained = np.isin(index, train)
     ax.plot(index[trained], rate[trained], "o", color=color, ms=2.8, mec="white", mew=0.3, zorder=5)
-    ax.set(ylim=(-0.06, 1.08), xlim=(-1, most + 0.5), yticks=[0.0, 0.5, 1.0])
+    if "predicted" in rows and rows["predicted"].notna().any():
+        ax.plot(rows.groupby("index")["predicted"].mean(), color=INK, lw=0.6, ls=":", zorder=6)
+    ends = _far(ax, far, most, color) if len(far) else most + 0.5
+    ax.set(ylim=(-0.06, 1.08), xlim=(-1, ends), yticks=[0.0, 0.5, 1.0])
     ax.set_title(label(method), color=color, fontsize=7.5, loc="left", pad=2.0)
+
+
+def _far(ax: Axes, rows: pd.DataFrame, most: float, color: str) -> float:
+    """Draw far indices as marks to the right of all others, not to scale; return where the axis ends."""
+    pooled = rows.groupby("index")[["satisfied", "rollouts"]].sum()
+    places = most * (1.06 + 0.12 * np.arange(len(pooled)))
+    ax.plot(places, pooled["satisfied"] / pooled["rollouts"], "D", color=color, ms=2.8, clip_on=False, zorder=5)
+    for place, index in zip(places, pooled.index, strict=True):
+        ax.annotate(f"{index:,}", (place, 0.02), rotation=90, ha="center", va="bottom", fontsize=style.NOTE)
+    ax.axvline(most * 1.02, color="#CFCFCF", lw=0.5, ls=":")
+    return float(places[-1] + 0.06 * most)
 
 
 def _rate_legend(figure: Figure, rows: pd.DataFrame, pooled: bool) -> None:
@@ -91,6 +106,10 @@ def _rate_legend(figure: Figure, rows: pd.DataFrame, pooled: bool) -> None:
         entries["one seed"] = {"color": INK, "lw": 0.4, "alpha": 0.6}
     if (rows["role"] == "beyond").any():
         entries["beyond $L$"] = Patch(facecolor="#EFEFEF")
+    if (rows["role"] == "far").any():
+        entries["far beyond $L$, not to scale"] = {"color": INK, "marker": "D", "ms": 2.8, "ls": ""}
+    if "predicted" in rows and rows["predicted"].notna().any():
+        entries["predicted from training"] = {"color": INK, "lw": 0.6, "ls": ":"}
     style.legend_below(figure, entries, 4)
 
 

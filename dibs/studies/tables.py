@@ -181,12 +181,15 @@ def _per_benchmark(frame: pd.DataFrame, name: str, keys: Sequence[str], lead: li
         shown = f"{{{count}_mean:.1f}}", f" ± {{{count}_std:.1f}}", f" of {{{size}_size}}"
         columns.append(Column(f"{header} solved", shown))
     columns.append(Column("Beyond L", "{beyond_ratio_mean:.2f}"))
+    if frame["far_ratio"].notna().any():
+        columns.append(Column("Far", "{far_ratio_mean:.2f}"))
     columns.append(Column("Steps", lambda r: _steps(r["steps_mean"])))
     columns.append(Column("Seconds", "{seconds_mean:.0f}"))
     columns.append(Column("Straddling", "{straddling} of {tasks}"))
     notes = [
         "Mean ± standard deviation over seeds. IQM: interquartile mean over seeds and splits, in brackets its 95% "
-        "stratified bootstrap interval. Beyond L: share solved of the indices L + 1 … 2L. Steps: environment steps of "
+        "stratified bootstrap interval. Beyond L: share solved of the indices L + 1 … 2L. Far: of the indices after "
+        "them that the config names (`evaluation.indices`). Steps: environment steps of "
         "one training run, and seconds, both with the teachers it rests on (seconds: of the whole family, if one model "
         "serves all of its benchmarks). Straddling: tasks of all seeds whose 95% Wilson interval contains δ.",
         *adapted_note(frame),
@@ -214,7 +217,8 @@ def _summarized(part: pd.DataFrame) -> Row:
         row[f"{column}_iqm"] = float(interquartile_mean(*samples)) if samples else None
         row |= {f"{column}_low": ends[0], f"{column}_high": ends[1]}
     return row | {
-        f"{column}_mean": _plain(cells[column].mean().mean()) for column in ("beyond_ratio", "steps", "seconds")
+        f"{column}_mean": _plain(cells[column].mean().mean())
+        for column in ("beyond_ratio", "far_ratio", "steps", "seconds")
     }
 
 

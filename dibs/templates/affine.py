@@ -52,6 +52,8 @@ class AffineSettings:
     """Maximum number of iterations of L-BFGS per edge, from the best of all starts."""
     restarts: Natural = 2
     """Further starts per edge, from noise, besides the identity."""
+    predict: bool = True
+    """Predict success at every index, from fits without one training index each and rollouts on training tasks."""
     samples: Count = 20_000
     """Maximum number of rows of a dataset that are held in memory per edge and index."""
 

@@ -79,6 +79,8 @@ class FitSettings:
     """Iterations of L-BFGS after Adam, per edge and start (`dibs.templates.refine`): 0 is the paper's fit."""
     restarts: Natural = 0
     """Further starts of L-BFGS per edge: by continuation from small to large index, then from noise."""
+    predict: bool = True
+    """Predict success at every index, from fits without one training index each and rollouts on training tasks."""
     samples: Count = 500_000
     """Maximum number of rows of a dataset that are held in memory per edge and index."""
 

@@ -9,6 +9,7 @@ template. `dibs-branched` clusters the teachers' trajectories into routing modes
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -16,12 +17,21 @@ import numpy as np
 
 from dibs.methods import Method, Model, Training, teacher_steps
 from dibs.seeding import stream
-from dibs.templates.affine import Affine, AffineSettings, fit_affine
+from dibs.templates.affine import SHORT, Affine, AffineSettings, fit_affine
 from dibs.templates.branched import fit_branches
-from dibs.templates.fit import FitSettings, fit
+from dibs.templates.fit import FitSettings, Supervision, fit
 from dibs.templates.guards import teacher_records
-from dibs.templates.select import Selection
-from dibs.templates.template import Source, assemble, gather, load_sources, template_policy
+from dibs.templates.prediction import Fold, curve, gather_evidence, left_out, with_prediction
+from dibs.templates.select import BATCH, CANDIDATES, STEPS, Selection
+from dibs.templates.template import (
+    PolicyEvolution,
+    Source,
+    Template,
+    assemble,
+    gather,
+    load_sources,
+    template_policy,
+)
 from dibs.templates.weights import fit_teachers
 
 
@@ -43,7 +53,16 @@ def train(training: Training, settings: FitSettings) -> Model:
         result = fit(data, network, settings, rng, training.progress)
     template = assemble(teachers, data, result.kappa)
     metrics = {**result.metrics(template.edges), "train": template.train, "chosen": chosen}
-    return template.to_model(_steps(sources), metrics)
+    model = template.to_model(_steps(sources), metrics)
+    if not settings.predict or settings.space == "weights":
+        return model
+    quick = replace(settings, max_steps=min(STEPS, settings.max_steps), batch=BATCH, refine=0)
+    priors = None if chosen is None else [CANDIDATES[c][:3] for c in chosen.values()]
+
+    def refit(some: Supervision, rng: np.random.Generator) -> Template:
+        return replace(template, kappa=fit(some, network, quick, rng, priors=priors).kappa)
+
+    return _predicting(model, training, sources, data, template, refit)
 
 
 def train_branched(training: Training, settings: FitSettings) -> Model:
@@ -69,7 +88,41 @@ def train_affine(training: Training, settings: AffineSettings) -> Model:
     template = Affine(*shared, maps.inputs, maps.outputs, data.base, data.base_index, records)
     loss, per_index = (dict(zip(first.edges, values.tolist(), strict=True)) for values in (maps.loss, maps.per_index))
     metrics = {"train": template.train, "edges": loss, "per_index": per_index}
-    return template.to_model(_steps(sources), metrics)
+    model = template.to_model(_steps(sources), metrics)
+    if not settings.predict:
+        return model
+    quick = replace(settings, iterations=min(SHORT, settings.iterations), restarts=0)
+
+    def refit(some: Supervision, rng: np.random.Generator) -> Affine:
+        found = fit_affine(some, first.network, quick, rng)
+        return replace(template, inputs=found.inputs, outputs=found.outputs)
+
+    return _predicting(model, training, sources, data, template, refit)
+
+
+def _predicting(
+    model: Model,
+    training: Training,
+    sources: list[Source],
+    data: Supervision,
+    template: PolicyEvolution,
+    refit: Callable[[Supervision, np.random.Generator], PolicyEvolution],
+) -> Model:
+    """Return the model with predicted success; `refit` fits a template of the same kind to fewer datasets."""
+    rng = stream("prediction", training.tasks.name, training.split.key, training.seed)
+    tasks = reduce(lambda known, source: source.teacher.starts(known), sources, training.tasks)
+    left = [left_out(present) for present in data.present]
+    folds = []
+    for k in range(max(map(len, left))):
+        present = data.present.copy()
+        for e, positions in enumerate(left):
+            present[e, positions[k : k + 1]] = False
+        without = {tasks.edge_names[e]: int(data.indices[n[k]]) for e, n in enumerate(left) if k < len(n)}
+        folds.append(Fold(refit(replace(data, present=present), rng), without))
+    scaling = sources[0].teacher.scaling
+    evidence = gather_evidence(tasks, data, scaling, template, folds, rng)
+    predicted = {name: curve(found) for name, found in evidence.items()}
+    return with_prediction(model, predicted, {name: found.facts() for name, found in evidence.items()})
 
 
 def _stream(training: Training) -> np.random.Generator:

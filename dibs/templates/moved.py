@@ -27,7 +27,8 @@ from dibs.teachers.store import load_teacher
 from dibs.teachers.train import Teacher
 from dibs.templates.alignment import power, wrapped
 from dibs.templates.guards import EdgeRecord, choose_path, read_records, stored_records
-from dibs.templates.motion import Motion, find_motion, share
+from dibs.templates.motion import FARTHEST, Motion, find_motion, share
+from dibs.templates.prediction import Curve, with_prediction
 from dibs.templates.symmetry import Dynamics, moved_states
 from dibs.templates.template import check_indices, model_metadata, template_policy
 
@@ -123,6 +124,22 @@ class Moved:
         """Say what moves on one edge and how far to trust it."""
         motion = self.motions[edge]
         return f"motion of the teacher of index 0: {motion.sentence}; {motion.trust}"
+
+    def predicted(self) -> dict[str, Curve]:
+        """Return predicted success: that of the rollouts at training indices, up to the last index to trust.
+
+        Without a motion, it is interpolated between training indices.
+        """
+        found = {}
+        for name, motion in self.motions.items():
+            record = self.records[name]
+            known = float(np.mean(record.success))
+            if motion.holds:
+                after = motion.last if motion.last >= FARTHEST else motion.last + 1
+                found[name] = Curve((0, motion.last, after), (known, known, known if after == motion.last else 0.0))
+            else:
+                found[name] = Curve(record.indices, record.success)
+        return found
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
         """Return the path that the guard takes at an index."""
@@ -280,7 +297,7 @@ def train(training: Training, settings: MotionSettings) -> Model:
     steps = {name: teacher_steps(teacher.metrics, [name]) + queried[name] for name in template.edges}
     facts = {name: motion.facts() for name, motion in template.motions.items()}
     metrics = {"motion": facts, "queried": queried, "share": share(list(template.motions.values()))}
-    return template.to_model(steps, metrics)
+    return with_prediction(template.to_model(steps, metrics), template.predicted())
 
 
 def reads(settings: MotionSettings, train: tuple[int, ...]) -> dict[str, tuple[int, ...]]:

@@ -243,7 +243,7 @@ def model_metadata(model: Model, kind: str, where: str) -> Mapping[str, Any]:
     return model.metadata
 
 
-def check_indices(indices: Rows) -> None:
+def check_indices(indices: Rows | Sequence[int]) -> None:
     """Refuse indices below 0."""
     if np.min(indices, initial=0) < 0:
         raise DibsError(f"index {np.min(indices)}: a template unrolls to indices ≥ 0")

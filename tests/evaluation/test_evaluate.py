@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import binomtest
 
 from dibs.errors import DibsError
-from dibs.evaluation.evaluate import EvaluationSettings, evaluation_table, roles, summarize
-from dibs.families import Family, load_family
+from dibs.evaluation.evaluate import EvaluationSettings, evaluation_table, needs_double, roles, summarize
+from dibs.families import Family, get_family, load_family
 from dibs.files import read_table
 from dibs.provenance import Origin, check_kind
 from dibs.settings import parse_settings
@@ -31,6 +31,17 @@ def until(tiny_description):
         return load_family(tiny_description(last_index=last, gaps=[]))
 
     return make
+
+
+@pytest.fixture
+def tables(tiny_description) -> Family:
+    """A family of tables of values, which end at index 4."""
+    data = tiny_description(last_index=4, gaps=[])
+    data["regions"] = {
+        name: {"table": [{"center": [3.0 * n + i, 3.0], "half_width": 1.0} for i in range(5)]}
+        for n, name in enumerate(data["regions"])
+    }
+    return load_family(data)
 
 
 @pytest.mark.parametrize("satisfied, succeeds", [(0, False), (899, False), (900, False), (901, True), (1000, True)])
@@ -71,13 +82,31 @@ def test_roles(until):
     )
 
 
+def test_named_indices_are_measured_as_well(until, tables):
+    settings = parse_settings(EvaluationSettings, {"indices": [100_000, 1, 9], "unseen": False, "beyond": False})
+    found = roles(until(4), (0, 4), settings)
+    assert found == {0: "train", 1: "unseen", 4: "train", 9: "far", 100_000: "far"}
+    assert roles(until(4), (0, 4), EvaluationSettings(indices=(7, 9)))[7] == "beyond"
+    with pytest.raises(DibsError, match=r"evaluation.indices: .* has no task at index 9: its tables of values end"):
+        roles(tables, (0, 2, 4), EvaluationSettings(indices=(3, 9)))
+
+
+def test_double_precision_is_for_far_indices_only():
+    """Against numpy's spacing of the numbers in question."""
+    tasks = get_family("car2d-reach").tasks([0, 40, 80, 1000, 100_000])
+    spacing = [float(np.spacing(np.float32(0.5 * i + 25.0))) for i in tasks.indices]  # the farthest goal is at x = 25
+    coarse = needs_double(tasks)
+    assert coarse.tolist() == [False, False, False, False, True]
+    assert max(np.array(spacing)[~coarse]) < 1e-3 < min(np.array(spacing)[coarse])
+
+
 def test_the_file_is_one_row_per_index_in_order(tmp_path, until):
     role = roles(until(2), (0, 2), EvaluationSettings())
     counts = {i: i for i in (3, 0, 4, 1, 2)}
     result = EvaluationResult(counts, role, EvaluationSettings(), ORIGIN, {"specification": "achieve"})
     result.save(tmp_path / "e.parquet")
     made, meta = read_table(tmp_path / "e.parquet")
-    names = ["index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles"]
+    names = ["index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles", "predicted"]
     assert made.column_names == names
     assert made["index"].to_pylist() == made["satisfied"].to_pylist() == [0, 1, 2, 3, 4]
     assert made["role"].to_pylist() == ["train", "unseen", "train", "beyond", "beyond"]
@@ -95,7 +124,9 @@ def test_the_three_metrics_of_section_5_1():
         "zero_shot_ratio": pytest.approx(2 / 3),
         "zero_shot_count": 2.0,
         "beyond_ratio": 0.5,
+        "far_ratio": pytest.approx(math.nan, nan_ok=True),
     }
+    assert summarize([*role, "far", "far"], [*won, True, False]) == {**found, "far_ratio": 0.5}
 
 
 def test_what_was_not_measured_has_no_ratio():

@@ -27,6 +27,7 @@ def runs(*rows, **common) -> pd.DataFrame:
     rest = {
         "training_rate": 0.9,
         "beyond_ratio": 0.5,
+        "far_ratio": np.nan,
         "straddling": 1,
         "steps": np.nan,
         "seconds": np.nan,

@@ -26,6 +26,7 @@ from dibs.templates import methods
 from dibs.templates import template as module
 from dibs.templates.fit import FitSettings, Supervision
 from dibs.templates.polynomial import unroll
+from dibs.templates.prediction import curves, with_prediction
 from dibs.templates.template import (
     RUNAWAY,
     Source,
@@ -284,7 +285,7 @@ def test_unseen_tasks_do_not_change_the_model(training, tiny_description, tiny):
 
 def test_metrics_describe_the_fit(model, teachers):
     metrics = plain(dict(model.metrics))
-    assert set(metrics) == {"edges", "per_index", "steps", "curve", "train", "chosen"}
+    assert set(metrics) == {"edges", "per_index", "steps", "curve", "train", "chosen", "evidence"}
     assert set(metrics["edges"]) == {"start>a", "a>b"} and metrics["curve"][0][0] == 0
     assert metrics["train"] == [0, 2, 4] and metrics["chosen"] is None
     for name, loss in metrics["edges"].items():
@@ -319,7 +320,8 @@ def test_it_reads_back_the_same(model, template, tmp_path):
         assert getattr(again, name) == getattr(template, name)
     for name in ("kappa", "base", "base_index"):
         assert getattr(again, name).tobytes() == getattr(template, name).tobytes()
-    save_model(tmp_path / "u.safetensors", again.to_model(model.steps, {}), ORIGIN, {})
+    whole = with_prediction(again.to_model(model.steps, {}), curves(loaded))
+    save_model(tmp_path / "u.safetensors", whole, ORIGIN, {})
     assert file.read_bytes() == (tmp_path / "u.safetensors").read_bytes()
     assert template.kappa.dtype == np.float64 and file.stat().st_size < 50_000
 

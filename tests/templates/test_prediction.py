@@ -1,0 +1,132 @@
+"""Predicted success: what it is computed from, what it says, and where it goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dibs import cli
+from dibs.methods import Model, Training, load_model, save_model
+from dibs.provenance import Origin
+from dibs.stages import measure
+from dibs.templates.affine import AffineSettings
+from dibs.templates.explanation import explain
+from dibs.templates.methods import DIBS, DIBS_AFFINE
+from dibs.templates.moved import MOTION, MotionSettings
+from dibs.templates.prediction import (
+    FAR,
+    FOLDS,
+    STEEPNESS,
+    TOLERANCE,
+    Curve,
+    Evidence,
+    curve,
+    curves,
+    grid,
+    left_out,
+    predict,
+    tolerance,
+    with_prediction,
+)
+from dibs.templates.template import Joined, evolution_of
+
+from .test_joined import only
+
+
+def evidence(error: list[float], *tried: tuple[int, float, float], success: float = 1.0) -> Evidence:
+    return Evidence(tuple(range(len(error))), tuple(error), ((0, success),), tried)
+
+
+def test_the_first_index_is_never_left_out_and_the_last_always():
+    assert left_out(np.ones(3, bool)) == [1, 2]
+    assert left_out(np.array([False, True, True])) == [2]
+    assert left_out(np.array([False, True])) == []
+    many = left_out(np.ones(40, bool))
+    assert len(many) == FOLDS and many[0] == 1 and many[-1] == 39
+
+
+def test_an_error_of_the_tolerance_halves_success_and_larger_ones_cost_more():
+    found = curve(evidence([TOLERANCE, TOLERANCE, 4 * TOLERANCE, 0.0], success=0.8)).success
+    measured = 0.8  # index 0 is trained
+    assert found == pytest.approx((measured, 0.4, 0.8 / (1 + 4**STEEPNESS), 0.8), abs=1e-3)
+
+
+def test_left_out_successes_move_the_tolerance():
+    """A task that forgives large errors, one that does not, and the prior between them."""
+    forgiving = tolerance(evidence([0.0], (5, 10 * TOLERANCE, 1.0), (10, 10 * TOLERANCE, 1.0)))
+    strict = tolerance(evidence([0.0], (5, TOLERANCE / 10, 0.0), (10, TOLERANCE / 10, 0.0)))
+    assert strict < tolerance(evidence([0.0])) < forgiving
+    assert tolerance(evidence([0.0])) == pytest.approx(TOLERANCE)
+
+
+def test_the_grid_has_all_near_indices_or_a_hundred_of_them():
+    assert grid(20) == (*range(41), *FAR)
+    assert len(grid(5000)) == 101 + 1 and grid(5000)[-2:] == (10_000, 100_000)
+
+
+def test_between_its_indices_a_curve_is_interpolated():
+    found = Curve((0, 10, 1000), (1.0, 0.5, 0.0))
+    assert [found.at(i) for i in (0, 10, 1000, 10**6)] == [1.0, 0.5, 0.0, 0.0]
+    assert 0.0 < found.at(100) < 0.5 < found.at(3) < 1.0
+
+
+@pytest.fixture(scope="module")
+def models(training: Training, model: Model) -> dict[str, Model]:
+    affine = DIBS_AFFINE.train(training, AffineSettings(iterations=30, restarts=0))
+    moved = MOTION.train(replace(training, teachers=training.teachers[:1]), MotionSettings(rollouts=50))
+    joined = Joined((only(evolution_of(model, ""), 0), only(evolution_of(model, ""), 1))).to_model({}, {})
+    return {"polynomial": model, "affine": affine, "motion": moved, "joined": with_prediction(joined, curves(model))}
+
+
+@pytest.mark.parametrize("kind", ["polynomial", "affine", "motion", "joined"])
+def test_every_class_predicts_and_explains_itself(kind, models, training, tmp_path, capsys):
+    model = models[kind]
+    found = predict(model, training.tasks)
+    assert found is not None and list(found) == [0, 2, 4] and all(0.8 < rate <= 1.0 for rate in found.values())
+    one, two = curves(model).values()
+    assert found[2] == pytest.approx(one.at(2) * two.at(2))
+    origin = Origin("model", {"method": "dibs", "benchmark": "tiny", "split": "gap2", "seed": 0}, "", "", {})
+    save_model(tmp_path / "m.safetensors", model, origin, {})
+    assert curves(load_model(tmp_path / "m.safetensors")[0]) == curves(model)
+    assert cli.main(["template", str(tmp_path / "m.safetensors"), "--indices", "0,3,100000"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"dibs tiny gap2 seed 0: class {kind}, training indices 0, 2, 4\nstart>a: ")
+    texts = {"motion": "motion of the teacher", "affine": "affine maps"}
+    assert out.count(texts.get(kind, "polynomial of degree 1")) == 2
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["0", "3", "100,000"]
+
+
+def test_the_fit_does_not_depend_on_predicting(training: Training, model: Model):
+    from dibs.templates.fit import FitSettings
+
+    plain = DIBS.train(training, FitSettings(max_steps=300, batch=128, predict=False))
+    assert all(np.array_equal(plain.tensors[key], value) for key, value in model.tensors.items())
+    assert predict(plain, training.tasks) is None and "predicts no success" in explain(plain, "")[-1]
+
+
+def test_what_has_run_away_is_predicted_to_fail(model: Model, training: Training):
+    """Between training indices the tiny family is solved; a template that was fitted to few steps ends far out."""
+    evidence = model.metrics["evidence"]
+    json.dumps(evidence)  # it goes into the metrics' file
+    for name, found in curves(model).items():
+        assert [index for index, _, _ in evidence[name]["left_out"]] == [2, 4]
+        assert found.at(3) > 0.8 and found.at(100_000) < 0.3
+
+
+def test_evaluations_have_a_column_of_it(pipeline, tiny, models):
+    from dibs.evaluation.evaluate import EvaluationSettings
+    from dibs.families import Benchmark
+
+    split = tiny.split("gap2")
+    benchmark = Benchmark("tiny", tiny, "tiny", "tiny")
+    origin = Origin("evaluation", {}, "", "", {})
+    model = models["polynomial"]
+    found = measure(DIBS, benchmark, split, 0, EvaluationSettings(rollouts=20), model, origin, [0, 3, 1000]).table
+    expected = predict(model, tiny.tasks([0, 3, 1000]))
+    assert dict(zip(found["index"].to_pylist(), found["predicted"].to_pylist(), strict=True)) == expected
+    bare = replace(model, metadata={k: v for k, v in model.metadata.items() if k != "predicted"})
+    found = measure(DIBS, benchmark, split, 0, EvaluationSettings(rollouts=20), bare, origin, [0]).table
+    assert found["predicted"].to_pylist() == [None]
