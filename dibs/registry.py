@@ -13,6 +13,7 @@ Groups are
 - `dibs.teachers`: an `Algorithm`, see `dibs.teachers.base`;
 - `dibs.methods`: a `Method`, see `dibs.methods`;
 - `dibs.families`: a mapping from names to descriptions, or a function that returns one;
+- `dibs.requirements`: a mapping from benchmarks to what `dibs requires` has measured, or a function that returns one;
 - `dibs.reports`: a sequence of `Report` records, see `dibs.studies.reports`.
 
 Targets are imported when they are first asked for. `register` adds an entry at run time, for notebooks and tests.
@@ -34,9 +35,12 @@ KINDS = {
     "teachers": "teacher algorithm",
     "methods": "method",
     "families": "collection of families",
+    "requirements": "collection of measured requirements",
     "reports": "collection of reports",
 }
 """Kinds of entries, and what errors call one of each."""
+OPTIONAL = ("requirements",)
+"""Kinds of which there may be no entry."""
 ALLOW_CODE = "DIBS_ALLOW_CODE"
 """Environment variable: with the value 1, family files may name code to import."""
 
@@ -101,7 +105,7 @@ def _installed(kind: str) -> dict[str, EntryPoint]:
                 "rename or uninstall one"
             )
         found[entry.name] = entry
-    if not found:
+    if not found and kind not in OPTIONAL:
         raise DibsError(f"no {KINDS[kind]} is registered: install the package first (`pip install -e .`)")
     return found
 

@@ -40,6 +40,17 @@ def method_settings(method: Method, settings: Mapping[str, Any] | None = None) -
     return parse_settings(trained.settings, {**trained.defaults, **(settings or {})}, f"settings of {trained.name}")
 
 
+def densest_split(family: Family) -> Split:
+    """Return the training set with the smallest of the family's gaps, or of at most eleven indices if it names none.
+
+    Indices at which no policy reaches a target are left out.
+    """
+    gap = min(family.gaps, default=-(-family.last_index // 10))
+    indices = [i for i in range(0, family.last_index, gap) if i not in family.out_of_reach]
+    whole = len(indices) == len(range(0, family.last_index, gap))
+    return family.split(f"gap{gap}") if whole else family.split_of([*indices, family.last_index])
+
+
 class Chain:
     """Teachers, datasets, models and evaluations of one family, split and seed."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-WIDTH = 60
+WIDTH = 45
 """Characters of a specification that tables for reading show."""
 
 
@@ -63,13 +63,18 @@ def run_benchmarks(args: argparse.Namespace) -> None:
 
 def benchmark_row(name: str) -> Row:
     """Return what `dibs benchmarks` shows of one benchmark."""
+    from dibs.evaluation.requirements import UNKNOWN, known_requirement
     from dibs.families import get_benchmark
     from dibs.spectrl import graph, parse
 
     benchmark = get_benchmark(name)
     family, text = benchmark.family, benchmark.specification
+    answer = known_requirement(benchmark)
     return {
         "benchmark": benchmark.id,
+        "requires": UNKNOWN if answer is None else answer.group,
+        "index_free": None if answer is None else answer.index_free,
+        "motion": None if answer is None else answer.motion,
         "environment": family.environment.name,
         "edges": len(graph(parse(text)).edges),
         "L": family.last_index,
@@ -97,7 +102,8 @@ def _text(rows: Sequence[Row], style: str) -> str:
     from tabulate import tabulate
 
     shown = [
-        row | {"network": "×".join(map(str, row["network"])), "specification": shorten(row["specification"])}
+        {key: value for key, value in row.items() if key not in ("index_free", "motion")}
+        | {"network": "×".join(map(str, row["network"])), "specification": shorten(row["specification"])}
         for row in rows
     ]
     if style == "github":
@@ -126,6 +132,7 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
 
 def run_spec(args: argparse.Namespace) -> None:
     """Show one task: specification, regions at its index, initial states, edges and paths."""
+    from dibs.evaluation.requirements import UNKNOWN, known_requirement
     from dibs.families import get_benchmark, show_warnings
     from dibs.spectrl import graph, parse, regions_of
 
@@ -141,6 +148,8 @@ def run_spec(args: argparse.Namespace) -> None:
         f"{args.name} at index {args.index}{beyond}",
         f"({family.environment.name}, {family.horizon} steps per edge)",
     )
+    answer = known_requirement(benchmark)
+    print(f"requires {f'{UNKNOWN}: dibs requires {args.name}' if answer is None else answer.sentence}")
     print(f"\nspecification\n  {' '.join(text.split())}")
     _section("regions", [(name, _region(family, region)) for name, region in regions.items() if name in used])
     _section("start (normal, truncated at one standard deviation)", _start(family, args.index))

@@ -13,7 +13,8 @@ from dibs import cli
 from dibs.commands.families import WIDTH, shorten
 from dibs.families import benchmarks, families, get_family, load_family
 
-COLUMNS = ["benchmark", "environment", "edges", "L", "horizon", "network", "teacher", "specification"]
+COLUMNS = ["benchmark", "requires", "environment", "edges", "L", "horizon", "network", "teacher", "specification"]
+SHARES = ["index_free", "motion"]
 
 
 @pytest.fixture
@@ -40,9 +41,10 @@ def test_benchmarks_as_json_are_complete(dibs):
     rows = json.loads(dibs("benchmarks", "--format", "json"))
     assert len(rows) == 35
     by_name = {row["benchmark"]: row for row in rows}
-    assert list(rows[0]) == COLUMNS
-    assert by_name["simpledrone-reach-k3"] == {
+    assert list(rows[0]) == [*COLUMNS[:2], *SHARES, *COLUMNS[2:]]
+    assert {key: value for key, value in by_name["simpledrone-reach-k3"].items() if key not in SHARES} == {
         "benchmark": "simpledrone-reach-k3",
+        "requires": "not measured",
         "environment": "SimpleDrone",
         "edges": 3,
         "L": 40,

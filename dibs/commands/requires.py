@@ -1,0 +1,67 @@
+"""`dibs requires`: what a benchmark requires, the first thing to ask of a family."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+DESCRIPTION = (
+    "Measure what a benchmark requires: nothing (a policy that does not know the index solves it), motion (the teacher "
+    "of index 0, moved along with its task, solves it), or more. It takes a few minutes per benchmark."
+)
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser("requires", help="measure what a benchmark requires", description=DESCRIPTION)
+    parser.add_argument(
+        "benchmark",
+        metavar="BENCHMARK",
+        help="id of a benchmark or a pattern such as 'car2d-*', or FAMILY.yaml[:ID], for all or one of its benchmarks",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="add the answers to this file")
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the search (default: 1000)")
+    parser.add_argument(
+        "--results", type=Path, help="keep the teacher of index 0 in this folder, or read it from there"
+    )
+    parser.add_argument(
+        "--settings", default="", help="settings of the search that differ from the defaults: JSON text, or a file"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure one benchmark after the other; answers are written as they come."""
+    from dibs.errors import DibsError
+    from dibs.evaluation.requirements import Measurement, RequirementSettings
+    from dibs.families import find_benchmarks, show_warnings
+    from dibs.files import read_json, write_json
+    from dibs.methods import get_method
+    from dibs.progress import display
+    from dibs.runs import Chain, densest_split, method_settings
+    from dibs.settings import parse_settings
+
+    settings = parse_settings(RequirementSettings, args.settings, "--settings")
+    if args.output is not None and args.output.suffix != ".json":
+        raise DibsError(f"{args.output}: expected a name that ends in .json")
+    answers = read_json(args.output) if args.output is not None and args.output.is_file() else {}
+    motion, chains = get_method("motion"), dict[str, Chain]()
+    with display(not args.quiet) as shown:
+        for benchmark in find_benchmarks(args.benchmark):
+            family = benchmark.family
+            show_warnings(family)
+            if family.name not in chains:
+                split = densest_split(family)
+                chains[family.name] = Chain(family, split, args.seed, results=args.results, display=shown)
+            chain = chains[family.name]
+            model = chain.model(motion, benchmark, method_settings(motion))
+            shown.begin(benchmark.id)
+            measurement = Measurement(benchmark, model, chain.split.indices, settings, args.seed)
+            found = measurement.run(lambda text, *_, name=benchmark.id: shown.report(name, text))
+            shown.finish(benchmark.id, f"{found.seconds:.0f} s, {found.steps:,} steps")
+            print(f"{benchmark.id}: {found.sentence}", flush=True)
+            if args.output is not None:
+                answers[benchmark.id] = found.data()
+                write_json(args.output, dict(sorted(answers.items())))
