@@ -19,7 +19,7 @@ from dibs.families import Tasks
 from dibs.seeding import stream
 from dibs.simulation import EdgeTask, draw
 from dibs.spectrl import Edge
-from dibs.templates.alignment import MISFIT, align, edge_shapes, power
+from dibs.templates.alignment import EXACT, MISFIT, align, edge_shapes, power
 from dibs.templates.symmetry import (
     NOISE,
     OUTSIDE,
@@ -143,7 +143,15 @@ def find_motion(
     if found.clipped > RESIDUAL:
         text = f"actions are clipped, which changes up to {found.clipped:.0%} of a step"
         found = replace(found, warnings=(*found.warnings, text))
-    return replace(found, last=_last(found, own, train[-1], step, rng))
+    if aligned.loose:  # nothing says where it is at other indices
+        return replace(found, last=train[-1])
+    last = _last(found, own, train[-1], step, rng)
+    return replace(found, last=min(last, _aligned_until(found.misfit, train[-1])))
+
+
+def _aligned_until(misfit: float, last: int) -> int:
+    """Return the index up to which the misfit stays below its limit if it grows with the square of the index."""
+    return FARTHEST if misfit <= EXACT else min(int(last * np.sqrt(MISFIT / misfit)), FARTHEST)
 
 
 def _clear(tasks: Tasks, edge: Edge, corridor: Array, motion: Array, dynamics: Dynamics) -> bool:

@@ -307,5 +307,5 @@ def reads(settings: MotionSettings, train: tuple[int, ...]) -> dict[str, tuple[i
 
 LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "D", "hatch": "++", "dashes": (3.0, 1.0, 1.0, 1.0), "order": 11}
 MOTION = Method(
-    "motion", "Motion", MotionSettings, train, template_policy, ("teachers",), reads, per_family=True, **LOOK
+    "motion", "Motion", MotionSettings, train, template_policy, ("teachers",), reads, per_family=True, version=2, **LOOK
 )

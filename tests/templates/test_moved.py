@@ -150,6 +150,20 @@ def test_regions_that_no_motion_relates():
     assert found.sentence.startswith("no motion: no single motion relates the regions of the training tasks (misfit")
 
 
+def test_regions_that_drift_slowly_are_trusted_until_they_have_drifted():
+    """The regions move by 0.1 i + c i². Against where they are: the last trusted index is still within the target."""
+    for drift in (2e-5, 1e-4):
+        moving = {"shift": [0.1, 0], "drift": [drift, 0]}
+        regions = {
+            "start": {"center": [0, 0], "noise": 0.1, **moving},
+            "a": {"center": [4, 0], "half_width": 1.0, **moving},
+        }
+        found = only(tasks_of("Car2D", regions))
+        assert found.holds and 1e-3 < found.misfit < 0.1 and 20 < found.last < 200
+        off = 0.1 * found.last + drift * found.last**2 - found.last * found.motion[0, -1]
+        assert 0.1 < off < 1.0
+
+
 # --- the map of the actions ------------------------------------------------------------------------------
 
 
@@ -246,6 +260,7 @@ def test_a_fixed_obstacle_aside_is_a_warning():
     assert found.holds and found.warnings == (
         "wall does not move along; the way is clear of it at training indices only",
     )
+    assert found.last == 20 and found.trust == "trust it up to index 20"
 
 
 def test_an_obstacle_that_moves_along_is_none():
@@ -456,3 +471,36 @@ def test_without_a_motion_the_policy_acts_on_observations(gain, reason):
     policy = template.edge_policy(one.environment, [(4, "start>hill")])
     task = EdgeTask(one.tasks([4]).reach_avoid())
     assert rollout(task, policy, draw(task, 20, np.random.default_rng(1))).success.mean() == (gain > 0.0)
+
+
+def test_a_pendulum_on_a_slide_moves_along_until_the_slide_ends():
+    """`InvertedPendulum-v5` in MuJoCo: balanced by a linear regulator, whose gains were computed for its dynamics."""
+    everything = {"slider": 0.0, "hinge": 0.0, "slider_velocity": 0.0, "hinge_velocity": 0.0}
+    data = {
+        "name": "pendulum",
+        "environment": {"gymnasium": "InvertedPendulum-v5"},
+        "specification": "achieve reach(a)",
+        "start": {"center": everything, "noise": {"hinge": 0.01}, "shift": {"slider": 0.02}},
+        "regions": {
+            "a": {
+                "center": {"slider": 0.3, "hinge": 0.0},
+                "half_width": {"slider": 0.05, "hinge": 0.1},
+                "shift": {"slider": 0.02},
+            }
+        },
+        "last_index": 10,
+        "horizon": 80,
+        "network": {"hidden": [5]},
+    }
+    one = load_family(data)
+    training = one.tasks([0, 5, 10])
+    gain = np.array([[0.963, 4.463, 0.936, 0.829]])
+    made = teacher(training, {"start>a": (gain, -0.3 * gain[:, 0])})
+    template, _ = Mover(training, made, np.random.default_rng(0), 10).template()
+    motion = template.motions["start>a"]
+    assert motion.holds and motion.residual < 1e-3 and motion.solved == 3
+    assert 30 <= motion.last <= 40  # the slide ends at 1; at index 37 the pendulum overshoots to it
+    for index, rate in ((3, 1.0), (30, 1.0), (45, 0.0)):
+        policy = template.edge_policy(one.environment, [(index, "start>a")])
+        task = EdgeTask(one.tasks([index]).reach_avoid())
+        assert rollout(task, policy, draw(task, 5, np.random.default_rng(1))).success.mean() == rate
