@@ -156,7 +156,7 @@ class Tasks(Specified):
                 raise unknown(f"edge of {self.name}", name, edges)
         rows = self._rows([index for index, _ in pairs])
         chosen = [edges[name] for _, name in pairs]
-        starts = [self._start(row, edge) for row, edge in zip(rows, chosen, strict=True)]
+        start_center, start_half, start_uniform, start_ball = self._starts(rows, chosen)
         target, target_sign = self._stack(rows, [[conjuncts(edge.target)] for edge in chosen])
         safe, safe_sign = self._stack(rows, [list(cnf(edge.safe)) if edge.safe is not None else [] for edge in chosen])
         return ReachAvoid(
@@ -164,10 +164,10 @@ class Tasks(Specified):
             horizon=self.horizon,
             reward=self.reward,
             names=tuple(f"{name}@{index}" for index, name in pairs),
-            start_center=np.stack([s[0] for s in starts]),
-            start_half=np.stack([s[1] for s in starts]),
-            start_uniform=np.stack([s[2] for s in starts]),
-            start_ball=np.stack([s[3] for s in starts]),
+            start_center=start_center,
+            start_half=start_half,
+            start_uniform=start_uniform,
+            start_ball=start_ball,
             target=target[:, 0],
             target_sign=target_sign[:, 0],
             safe=safe,
@@ -205,25 +205,33 @@ class Tasks(Specified):
             raise DibsError(f"{self.name}: index {missing[0]} is not among these tasks: {list(self.indices)}")
         return [self.indices.index(i) for i in indices]
 
-    def _start(self, row: int, edge: Edge) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Center, half-width and kind of the states an edge starts from: the region its predecessor reached."""
-        low = self.start_center[row] - self.start_half[row]
-        high = self.start_center[row] + self.start_half[row]
+    def _starts(self, rows: Sequence[int], edges: Sequence[Edge]) -> tuple[Array, Array, np.ndarray, np.ndarray]:
+        """Center, half-width and kind (tasks, dim) of where edges start: in the region their predecessor reached."""
+        low = self.start_center[rows] - self.start_half[rows]
+        high = self.start_center[rows] + self.start_half[rows]
         center, half = (low + high) / 2, (high - low) / 2
-        uniform, ball = np.zeros(len(center), dtype=bool), np.zeros(len(center), dtype=bool)
-        if edge.source is not None:
-            for name, inside in conjuncts(edge.source):
+        uniform, ball = np.zeros(center.shape, dtype=bool), np.zeros(center.shape, dtype=bool)
+        for edge in dict.fromkeys(edges):
+            mine = [n for n, other in enumerate(edges) if other is edge]
+            for name, inside in conjuncts(edge.source) if edge.source is not None else ():
                 if not inside:
                     continue
-                region = self.regions[name][row]
-                fixed = np.isfinite(region.half_width) & ~self._derived
-                if np.any(uniform & fixed):
+                at = list(self.regions).index(name), [rows[n] for n in mine]
+                middle, width, radius = (self._stacked[key][at] for key in ("center", "half_width", "radius"))
+                fixed = np.isfinite(width) & ~self._derived
+                if np.any(uniform[mine] & fixed):
                     raise DibsError(f"{self.name}: edge {edge.name} starts from two overlapping regions; name one")
-                center = np.where(fixed, region.center, center)
-                half = np.where(fixed, region.reach, half)
-                uniform |= fixed
-                ball |= fixed & bool(region.radius > 0)
+                center[mine] = np.where(fixed, middle, center[mine])
+                half[mine] = np.where(fixed, width + radius[:, None], half[mine])
+                uniform[mine] |= fixed
+                ball[mine] |= fixed & (radius > 0)[:, None]
         return center, half, uniform, ball
+
+    @cached_property
+    def _stacked(self) -> dict[str, Array]:
+        """All regions as arrays (regions, indices, …)."""
+        parts = [region.arrays() for region in self.regions.values()]
+        return {key: np.stack([part[key] for part in parts]) for key in parts[0]}
 
     def _stack(
         self, rows: Sequence[int], clauses: Sequence[Sequence[Sequence[tuple[str, bool]]]]
@@ -232,21 +240,17 @@ class Tasks(Specified):
         most = max((len(c) for c in clauses), default=0)
         literals = max((len(clause) for c in clauses for clause in c), default=0)
         sign = np.zeros((len(rows), most, literals))
-        center = np.zeros((*sign.shape, len(self.environment.state_names)))
-        stacked = {
-            "center": center,
-            "half_width": np.ones_like(center),
-            "radius": np.zeros_like(sign),
-            "normal": np.zeros_like(center),
-        }
-        arrays = {name: region.arrays() for name, region in self.regions.items()}
-        for t, row in enumerate(rows):
-            for k, clause in enumerate(clauses[t]):
+        which = np.zeros(sign.shape, dtype=np.intp)
+        number = {name: n for n, name in enumerate(self.regions)}
+        for t, of_task in enumerate(clauses):
+            for k, clause in enumerate(of_task):
                 for j, (name, inside) in enumerate(clause):
-                    for key, values in stacked.items():
-                        values[t, k, j] = arrays[name][key][row]
-                    sign[t, k, j] = 1 if inside else -1
-        return Region(**stacked), sign
+                    which[t, k, j], sign[t, k, j] = number[name], 1 if inside else -1
+        at = which, np.array(rows)[:, None, None]
+        arrays = {key: values[at] for key, values in self._stacked.items()}
+        for key, values in arrays.items():
+            values[sign == 0] = 1.0 if key == "half_width" else 0.0
+        return Region(**arrays), sign
 
 
 @dataclass(frozen=True, eq=False)
