@@ -81,7 +81,7 @@ def one_episode(policy: IndexPolicy, start, noise, monkeypatch) -> tuple[np.ndar
     return np.stack(states), bool(info["satisfied"])
 
 
-@pytest.mark.parametrize("name, index", [("car2d-reach-k2", 3), ("car2d-reach-obs-k2", 30), ("car2d-choice-l1", 7)])
+@pytest.mark.parametrize("name, index", [("car2d-reach-k2", 3), ("car2d-reach-obs-k2", 30), ("car2d-choice-l1", 14)])
 def test_against_single_episodes_in_the_gymnasium_environment(name, index, monkeypatch):
     """The same policies, initial states and noise: the same states and the same verdicts."""
     benchmark = get_benchmark(name)
