@@ -25,7 +25,7 @@ from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
 from dibs.policies.network import Network
 from dibs.seeding import stream
-from dibs.settings import parse_settings
+from dibs.settings import Share, parse_settings
 from dibs.simulation import Bools, Policy, SpecTask, Stopped, Task, draw, rollout
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Settings(ppo.SpecSettings):
     """Episodes per task, both before and after adaptation."""
     tasks: int = 10
     """Most tasks in an iteration; with more training indices, this many are drawn each time."""
-    before: float = 0.5
+    before: Share = 0.0
     """Weight of the loss before adaptation, which is what zero-shot measures; 0: after adaptation only (Finn)."""
     inner_step: float = 0.03
     """α: size of the adaptation step."""
@@ -268,7 +268,7 @@ def adapted_policy(model: Model, tasks: Tasks) -> Policy:
 
 
 LOOK: dict[str, Any] = {"color": "#FF7F0E", "marker": "D", "hatch": "xxx", "dashes": (), "order": 3}
-METHOD = Method("maml", "MAML", Settings, train, policy, memory_mb=3000, minutes=120, **LOOK)
+METHOD = Method("maml", "MAML", Settings, train, policy, version=2, memory_mb=3000, minutes=120, **LOOK)
 KIND: dict[str, Any] = {"policy": adapted_policy, "zero_shot": False, "trained_as": "maml", "evaluation_factor": 2.0}
 LOOK = {"color": "#B35400", "hatch": "+++", "dashes": (3.0, 1.5), "hollow": True, "order": 4}
 ADAPTED = replace(METHOD, name="maml-adapted", label="MAML (adapted)", **KIND, **LOOK)
