@@ -8,21 +8,28 @@ values per index replaces all of this. Nothing in a description is executed.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from functools import cached_property
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from dibs import registry
 from dibs.envs import Environment
 from dibs.errors import DibsError, unknown
+from dibs.families.tasks import NetworkModel, RewardModel, Specified
 from dibs.settings import Positive
 from dibs.spectrl import Region
 
 Numbers = list[float]
 LISTED = ("center", "shift", "drift", "noise", "wide", "half_width", "normal", "about")
 """Keys with one number per state variable, which may also be given as mappings from names."""
+
+
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MOST_INDICES = 10_000  # every index of a family is checked when it is loaded
 
 
 class Strict(BaseModel):
@@ -246,6 +253,52 @@ class EnvironmentModel(BaseModel):
 
     def _kind(self) -> Any:
         return registry.load("adapters" if self.name in registry.names("adapters") else "environments", self.name)
+
+
+class FamilyModel(Strict, Specified):
+    """The keys of a family file."""
+
+    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+    environment_model: EnvironmentModel = Field(alias="environment")
+    specification: str
+    """SPECTRL text; its reach-avoid edges are trained."""
+    benchmarks: dict[str, str] = Field(default_factory=dict)
+    """Evaluated specifications by id, over edges of `specification`; empty: one, of the family's name."""
+    start: StartModel
+    regions: dict[str, RegionModel]
+    last_index: Annotated[int, Field(ge=1, le=MOST_INDICES)]
+    """L: the family's indices are 0 … L."""
+    gaps: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    """Spacings of the training indices that a study uses by default."""
+    horizon: Annotated[int, Field(ge=1)]
+    """Steps per edge."""
+    teacher: str = "ars"
+    """RL algorithm of the teachers: ars, ppo, or another registered one."""
+    teacher_options: dict[str, Any] = Field(default_factory=dict)
+    """Settings of that algorithm that suit this family; a config's options override them."""
+    teacher_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of one teacher on a cluster; null: the algorithm's."""
+    teacher_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of one teacher on a cluster; null: the algorithm's."""
+    dataset_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of one dataset on a cluster; null: from its size and the horizon."""
+    dataset_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of one dataset on a cluster; null: 1000."""
+    model_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of training one model on a cluster, whatever the method; null: the method's."""
+    model_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of training one model on a cluster; null: the method's."""
+    evaluation_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Run time of one evaluation on a cluster; null: from its number of environment steps and the method."""
+    evaluation_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    """Memory of one evaluation on a cluster; null: from its number of rollouts and the method."""
+    network: NetworkModel
+    reward: RewardModel = RewardModel()
+    description: str = ""
+
+    @cached_property
+    def environment(self) -> Environment:
+        return self.environment_model.build()
 
 
 def with_lists(data: Mapping[str, Any]) -> Mapping[str, Any]:

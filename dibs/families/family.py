@@ -1,79 +1,36 @@
 """An inductive task family (paper, section 3.1): one specification whose regions move with the index.
 
-A family is described by a mapping, in Python or YAML, with the keys of `Family`. `description.py` has the models of
-its parts, `validation.py` the checks before training.
+A family is described by a mapping, in Python or YAML, with the keys of `FamilyModel` in `description.py`. Checks before
+training are in `validation.py` and `geometry.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
-from dibs.envs import Environment
 from dibs.errors import DibsError
 from dibs.families import geometry, loading, validation
-from dibs.families.description import EnvironmentModel, RegionModel, StartModel, Strict, vector, with_lists
+from dibs.families.description import NAME, FamilyModel, vector, with_lists
 from dibs.families.splits import GAP, Split
-from dibs.families.tasks import NetworkModel, RewardModel, Specified, Tasks
+from dibs.families.tasks import Tasks
 from dibs.files import atomic
 from dibs.paths import BASE
 from dibs.provenance import digest
 from dibs.seeding import stream
 from dibs.spectrl import Region
 
-NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-MOST_INDICES = 10_000  # every index of a family is checked when it is loaded
 
-
-class Family(Strict, Specified):
+class Family(FamilyModel):
     """One inductive task family: what is trained. Its benchmarks are what is evaluated."""
-
-    name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
-    environment_model: EnvironmentModel = Field(alias="environment")
-    specification: str
-    """SPECTRL text; its reach-avoid edges are trained."""
-    benchmarks: dict[str, str] = Field(default_factory=dict)
-    """Evaluated specifications by id, over edges of `specification`; empty: one, of the family's name."""
-    start: StartModel
-    regions: dict[str, RegionModel]
-    last_index: Annotated[int, Field(ge=1, le=MOST_INDICES)]
-    """L: the family's indices are 0 … L."""
-    gaps: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
-    """Spacings of the training indices that a study uses by default."""
-    horizon: Annotated[int, Field(ge=1)]
-    """Steps per edge."""
-    teacher: str = "ars"
-    """RL algorithm of the teachers: ars, ppo, or another registered one."""
-    teacher_options: dict[str, Any] = Field(default_factory=dict)
-    """Settings of that algorithm that suit this family; a config's options override them."""
-    teacher_minutes: Annotated[int, Field(ge=1)] | None = None
-    """Run time of one teacher on a cluster; null: the algorithm's."""
-    teacher_memory_mb: Annotated[int, Field(ge=1)] | None = None
-    """Memory of one teacher on a cluster; null: the algorithm's."""
-    dataset_minutes: Annotated[int, Field(ge=1)] | None = None
-    """Run time of one dataset on a cluster; null: from its size and the horizon."""
-    dataset_memory_mb: Annotated[int, Field(ge=1)] | None = None
-    """Memory of one dataset on a cluster; null: 1000."""
-    model_minutes: Annotated[int, Field(ge=1)] | None = None
-    """Run time of training one model on a cluster, whatever the method; null: the method's."""
-    model_memory_mb: Annotated[int, Field(ge=1)] | None = None
-    """Memory of training one model on a cluster; null: the method's."""
-    evaluation_minutes: Annotated[int, Field(ge=1)] | None = None
-    """Run time of one evaluation on a cluster; null: from its number of environment steps and the method."""
-    evaluation_memory_mb: Annotated[int, Field(ge=1)] | None = None
-    """Memory of one evaluation on a cluster; null: from its number of rollouts and the method."""
-    network: NetworkModel
-    reward: RewardModel = RewardModel()
-    description: str = ""
 
     def __init__(self, **description: Any) -> None:
         """Describe a family by its keys; an error names every offending one."""
@@ -96,7 +53,12 @@ class Family(Strict, Specified):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        problems = list(validation.problems(self)) or list(geometry.problems(self))
+        problems = list(validation.problems(self))
+        if not problems:
+            try:
+                problems = list(geometry.problems(self._every_task()))
+            except DibsError as error:
+                problems = [str(error)]  # a region that has shrunk to nothing, or overflows
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -108,11 +70,14 @@ class Family(Strict, Specified):
     @cached_property
     def out_of_reach(self) -> dict[int, str]:
         """Indices at which no policy reaches a target within the horizon, each with a sentence about it."""
-        return geometry.out_of_reach(self)
+        return geometry.out_of_reach(self._every_task())
 
     @cached_property
     def _warnings(self) -> tuple[str, ...]:
-        return tuple(geometry.doubts(self))
+        return tuple(geometry.doubts(self, self._every_task(), self.out_of_reach))
+
+    def _every_task(self) -> Tasks:
+        return self.tasks(range(self.last_index + 1))
 
     # --- grounding -----------------------------------------------------------------------------------
 
@@ -127,10 +92,6 @@ class Family(Strict, Specified):
     def known_digests(self) -> dict[tuple[tuple[int, ...], str], str]:
         """Digests of tasks computed so far."""
         return {}
-
-    @cached_property
-    def environment(self) -> Environment:
-        return self.environment_model.build()
 
     @property
     def benchmark_ids(self) -> tuple[str, ...]:

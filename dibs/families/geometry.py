@@ -9,18 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dibs import registry
-from dibs.errors import DibsError
+from dibs.families.description import FamilyModel
 from dibs.families.tasks import Tasks
 from dibs.seeding import stream
 from dibs.spectrl import Edge, Region, cnf, conjuncts
-
-if TYPE_CHECKING:
-    from dibs.families.family import Family
 
 VANISHED = 1e-9
 """Smallest half-width that counts as a region."""
@@ -46,13 +43,8 @@ class Finding(NamedTuple):
     """A sentence about one of them."""
 
 
-def problems(family: Family) -> Iterator[str]:
+def problems(tasks: Tasks) -> Iterator[str]:
     """Yield the first problem of the first index at which the tasks are impossible."""
-    try:
-        tasks = family.tasks(range(family.last_index + 1))
-    except DibsError as error:
-        yield str(error)  # a region that has shrunk to nothing, or overflows
-        return
     found = [(int(np.argmax(f.wrong)), n, f.say) for n, f in enumerate(_impossible(tasks)) if f.wrong.any()]
     if found:
         index, _, say = min(found, key=lambda problem: problem[:2])
@@ -64,11 +56,9 @@ def problems(family: Family) -> Iterator[str]:
             yield f"regions.{name}: vanishes at index {index}, where its half-width is {size[index]:g}"
 
 
-def doubts(family: Family) -> Iterator[str]:
+def doubts(family: FamilyModel, tasks: Tasks, far: Mapping[int, str]) -> Iterator[str]:
     """Yield a sentence about everything that is possible but doubtful, with the first index at which it is."""
-    tasks = family.tasks(range(family.last_index + 1))
     yield from _general_doubts(family, tasks)
-    far = family.out_of_reach
     if far:
         yield far[min(far)] + _and_others(len(far))
     for finding in _doubtful(tasks, far):
@@ -80,13 +70,12 @@ def _and_others(count: int) -> str:
     return f" (and at {count - 1} more)" if count > 1 else ""
 
 
-def out_of_reach(family: Family) -> dict[int, str]:
+def out_of_reach(tasks: Tasks) -> dict[int, str]:
     """Return the indices at which no policy reaches a target in time, each with a sentence about it.
 
     They are refused as training indices. At other indices they are doubts: every method fails there. If the
     specification leaves a choice, all of its ways are out of reach at these indices.
     """
-    tasks = family.tasks(range(family.last_index + 1))
     horizon, environment = tasks.horizon, tasks.environment
     found: dict[str, dict[int, str]] = {}
     for edge in tasks.edges:
@@ -163,7 +152,7 @@ def _no_state(tasks: Tasks, states: np.ndarray) -> np.ndarray:
 # --- doubtful --------------------------------------------------------------------------------------------
 
 
-def _general_doubts(family: Family, tasks: Tasks) -> Iterator[str]:
+def _general_doubts(family: FamilyModel, tasks: Tasks) -> Iterator[str]:
     """Yield doubts that concern no particular index."""
     if family.last_index > MANY:
         yield f"last_index: {family.last_index} is large; every index is checked, drawn and evaluated"
@@ -186,7 +175,7 @@ def _general_doubts(family: Family, tasks: Tasks) -> Iterator[str]:
         yield "regions: nothing moves or grows, so all tasks are the same"
 
 
-def _short_sighted(family: Family) -> Iterator[str]:
+def _short_sighted(family: FamilyModel) -> Iterator[str]:
     """Find a discount that forgets the end of an edge."""
     kind = registry.load("teachers", family.teacher).settings
     default = next((f.default for f in dataclasses.fields(kind) if f.name == "gamma"), None)

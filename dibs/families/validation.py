@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from dibs import registry
 from dibs.errors import DibsError, unknown
-from dibs.families.description import Extent, Moving, RegionEntry, RegionModel
+from dibs.families.description import Extent, FamilyModel, Moving, RegionEntry, RegionModel
 from dibs.settings import parse_settings
 from dibs.spectrl import conjuncts, graph, parse, regions_of
 
-if TYPE_CHECKING:
-    from dibs.families.family import Family
 
-
-def problems(family: Family) -> Iterator[str]:
+def problems(family: FamilyModel) -> Iterator[str]:
     """Yield what is wrong with a description; specifications are read only if the numbers are right."""
     found = list(_shape_problems(family))
     yield from found or _specification_problems(family)
 
 
-def _shape_problems(family: Family) -> Iterator[str]:
+def _shape_problems(family: FamilyModel) -> Iterator[str]:
     names = family.environment.state_names
     moving: dict[str, Moving] = {"start": family.start}
     moving |= {f"regions.{name}": region for name, region in family.regions.items()}
@@ -82,7 +78,7 @@ def _shape_problems(family: Family) -> Iterator[str]:
             yield f"gaps: {gap} is larger than last_index {family.last_index}"
 
 
-def _table_problems(family: Family, key: str, item: Moving, names: Sequence[str]) -> Iterator[str]:
+def _table_problems(family: FamilyModel, key: str, item: Moving, names: Sequence[str]) -> Iterator[str]:
     table = item.entries()
     replaced = {"center", "shift", "drift", "rotate", "dilate", "scale", *Extent.model_fields}
     for field in sorted(item.model_fields_set & replaced):
@@ -99,7 +95,7 @@ def _table_problems(family: Family, key: str, item: Moving, names: Sequence[str]
             yield f"{key}.table.{index}.center: leaves other variables free than the first entry"
 
 
-def _specification_problems(family: Family) -> Iterator[str]:
+def _specification_problems(family: FamilyModel) -> Iterator[str]:
     texts = {"specification": family.specification}
     texts |= {f"benchmarks.{name}": text for name, text in family.benchmarks.items()}
     specs = {}
