@@ -36,6 +36,7 @@ OURS = {
         "hyper",
         "dibs",
         "dibs-plus",
+        "dibs-plus-still",
         "dibs-weights",
         "dibs-branched",
     },

@@ -73,6 +73,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "genrl-public": {"steps": 12_000, "hidden": [4]},
     "dibs": {"max_steps": 20},
     "dibs-plus": {"max_steps": 20},
+    "dibs-plus-still": {"max_steps": 20, "refine": 5},
     "dibs-weights": {"max_steps": 20},
     "dibs-branched": {"max_steps": 20},
     "dibs-affine": {"iterations": 20},

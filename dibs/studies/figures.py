@@ -140,7 +140,7 @@ def loss_curves(files: Sequence[Path], options: Options) -> Figure:
 def _curve(file: Path) -> pd.DataFrame | None:
     """Return the losses of a fit (step, edge, loss) from the metrics next to a model; None if it has none."""
     metadata, metrics = _with_metrics(file, "model")
-    edges = metadata["model"].get("edges")
+    edges = metrics.get("fitted", metadata["model"].get("edges"))  # `dibs-plus` does not fit all edges
     if not metrics.get("curve") or edges is None:  # other methods have no curve, or one of another kind
         return None
     table = np.array(metrics["curve"], dtype=float)  # (checks, 1 + edges)

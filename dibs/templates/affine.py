@@ -256,6 +256,11 @@ class Affine(Networks):
     base_index: Rows  # (edges,)
     records: Mapping[str, EdgeRecord]
 
+    def take(self, rows: Rows) -> Affine:
+        """Return the template of some of the edges."""
+        names = ("inputs", "outputs", "base", "base_index")
+        return replace(self, **self.shared(rows), **{name: getattr(self, name)[rows] for name in names})
+
     def unrolled(self, indices: Rows, edges: Rows) -> Array:
         """Return the actors (n, size) of n pairs of an index and a position of an edge."""
         ahead = np.maximum(indices - self.base_index[edges], 0)

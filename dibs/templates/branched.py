@@ -236,8 +236,8 @@ def fit_branches(
     training: Training, sources: Sequence[Source], settings: FitSettings, rng: np.random.Generator
 ) -> tuple[Branched, Modes, list[Fit]]:
     """Find the modes, then fit to each mode's indices a template that starts at the first of them."""
-    if settings.select or settings.space != "actions":
-        raise DibsError("dibs-branched fits actions without chosen priors; leave out `select` and `space`")
+    if settings.motion or settings.space != "actions":
+        raise DibsError("dibs-branched fits actions and moves nothing; leave out `motion` and `space`")
     modes = routing_modes(training.tasks, training.split, [source.teacher for source in sources])
     templates, fits = [], []
     for mode in range(max(modes.labels) + 1):

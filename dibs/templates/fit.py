@@ -71,8 +71,16 @@ class FitSettings:
     """Weight of the prior towards κ_0 = 0: 0 is the paper's objective."""
     free_biases: bool = False
     """Leave the first layer's biases out of the movement prior."""
-    select: bool = False
-    """Choose priors and bridges per edge by leaving out training indices, instead of using the priors above."""
+    motion: bool = False
+    """`dibs-plus`: move the edges whose motion holds, instead of fitting them."""
+    motion_rollouts: Count = 200
+    """`dibs-plus`: rollouts of every edge at every training index that check its motion."""
+    priors: bool = True
+    """`dibs-plus`: offer weak priors to the choice per edge; it replaces the two weights above."""
+    bridges: bool = True
+    """`dibs-plus`: offer supervision between training indices to the choice per edge."""
+    affine: bool = True
+    """`dibs-plus`: offer affine maps to the choice per edge."""
     space: Literal["actions", "weights"] = "actions"
     """What is fitted: the teachers' actions (behavioral cloning), or their weights (a diagnosis)."""
     refine: Natural = 0

@@ -105,6 +105,15 @@ class Moved:
     motions: Mapping[str, Motion]
     records: Mapping[str, EdgeRecord]
 
+    def only(self, names: Sequence[str]) -> Moved:
+        """Return the template of some of the edges."""
+        rows = np.array([self.edges.index(name) for name in names])
+        own: dict[str, Any] = {"scaling": self.scaling.take(rows), "base": self.base[rows]}
+        known: dict[str, Any] = {
+            key: {name: getattr(self, key)[name] for name in names} for key in ("motions", "records")
+        }
+        return replace(self, edges=tuple(names), **own, **known)
+
     def edge_policy(self, environment: Environment, pairs: Sequence[tuple[int, str]]) -> MovedPolicy:
         """Return the moved policies of a batch of tasks."""
         check_indices(np.array([index for index, _ in pairs]))
@@ -305,7 +314,7 @@ def reads(settings: MotionSettings, train: tuple[int, ...]) -> dict[str, tuple[i
     return {"teachers": train[:1]}
 
 
-LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "D", "hatch": "++", "dashes": (3.0, 1.0, 1.0, 1.0), "order": 11}
+LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "D", "hatch": "++", "dashes": (3.0, 1.0, 1.0, 1.0), "order": 12}
 MOTION = Method(
     "motion", "Motion", MotionSettings, train, template_policy, ("teachers",), reads, per_family=True, version=2, **LOOK
 )

@@ -34,6 +34,11 @@ class Supervision:
     base: Array  # (edges, size): the actor at the edge's base index
     base_index: Rows  # (edges,): where the edge's template starts; 0, unless its first teacher fails on it
 
+    def take(self, edges: Rows) -> Supervision:
+        """Return copies of the arrays of some edges."""
+        names = ("states", "actions", "present", "base", "base_index")
+        return replace(self, **{name: getattr(self, name)[edges] for name in names})
+
 
 class Objective:
     """The loss of behavioral cloning and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""

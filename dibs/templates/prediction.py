@@ -107,15 +107,16 @@ def left_out(present: Bools) -> list[int]:
 
 def gather_evidence(
     tasks: Tasks,
+    edges: Sequence[str],
     data: Supervision,
     scaling: Scaling,
     template: PolicyEvolution,
     folds: Sequence[Fold],
     rng: np.random.Generator,
 ) -> dict[str, Evidence]:
-    """Compare the template with those of the folds; `data` has the training datasets, `tasks` the training tasks."""
+    """Compare the template with those of the folds; `data` has the training datasets of the given edges."""
     found, at = {}, grid(int(data.indices[-1]))
-    for e, name in enumerate(tasks.edge_names):
+    for e, name in enumerate(edges):
         known = np.flatnonzero(data.present[e])
         center, half = scaling.center[e], scaling.half[e]
         seen = data.states[e, :, :ROWS] * half + center  # (n, rows, inputs)

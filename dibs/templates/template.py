@@ -9,7 +9,7 @@ are fitted to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -168,6 +168,12 @@ class Networks:
         """Return the path that the guard takes at an index."""
         return choose_path(graph, self.records, index)
 
+    def shared(self, rows: Rows) -> dict[str, Any]:
+        """Return what the template of some of the edges has, whatever its class."""
+        names = tuple(self.edges[row] for row in rows.tolist())
+        records = {name: self.records[name] for name in names}
+        return {"edges": names, "scaling": self.scaling.take(rows), "records": records}
+
 
 @dataclass(frozen=True, eq=False)
 class Template(Networks):
@@ -181,6 +187,11 @@ class Template(Networks):
     base: Array  # (edges, size)
     base_index: Rows  # (edges,)
     records: Mapping[str, EdgeRecord]
+
+    def take(self, rows: Rows) -> Template:
+        """Return the template of some of the edges."""
+        own: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("base", "base_index")}
+        return replace(self, **self.shared(rows), **own, kappa=self.kappa[:, rows])
 
     def unrolled(self, indices: Rows, edges: Rows) -> Array:
         """Return the actors (n, size) of n pairs of an index and a position of an edge."""

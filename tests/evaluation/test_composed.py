@@ -269,7 +269,8 @@ def test_paths_of_different_length_do_not_disturb_each_other():
 
 QUICK = {
     "dibs": {"max_steps": 20, "batch": 64},
-    "dibs-plus": {"max_steps": 20, "batch": 64},
+    "dibs-plus": {"max_steps": 20, "batch": 64, "motion_rollouts": 40},
+    "dibs-plus-still": {"max_steps": 20, "batch": 64, "refine": 5},
     "dibs-branched": {"max_steps": 20, "batch": 64},
     "dibs-weights": {},
     "genrl": {"steps": 3000, "directions": 4, "best": 2, "variant": "own"},
@@ -314,11 +315,13 @@ def test_nothing_of_an_unseen_index_is_asked_for_before_it_is_measured(
         needed = method.inputs(settings, split.indices)
         given = [teachers if needed["teachers"] else [], datasets if needed["datasets"] else []]
         stages.make_model(method, unit, split, 0, settings, output, *given)
-    model, _ = load_model(tmp_path / "dibs-plus" / "model.safetensors")
-    template = evolution_of(model, "")
-    for index in range(9):  # policies and paths of all indices, trained or not
-        template.actors([index])
-        template.path(family.graph, index)
+    environment, edges = family.tasks([0]).environment, [edge.name for edge in family.edges]
+    for name in ("dibs-plus", "dibs-plus-still"):
+        model, _ = load_model(tmp_path / name / "model.safetensors")
+        template = evolution_of(model, "")
+        for index in range(9):  # policies and paths of all indices, trained or not
+            template.edge_policy(environment, [(index, edge) for edge in edges])
+            template.path(family.graph, index)
     assert asked == set(split.indices)
     count_satisfied(get_method("dibs-plus"), model, family, family.specification, [3], 2, 0)
     assert asked == {0, 2, 3, 4}  # the watch works: measuring index 3 is what asks for it

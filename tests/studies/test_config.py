@@ -489,12 +489,12 @@ def test_which_options_override_those_of_the_family() -> None:
 
 def test_settings_of_template_methods() -> None:
     """What sets a method apart overrides what holds for all methods or for the family."""
-    data = {"rate": 0.05, "prior": 0.0, "select": False, "methods": {"dibs": {"degree": 2}}}
+    data = {"rate": 0.05, "prior": 0.0, "motion": False, "methods": {"dibs": {"degree": 2}}}
     config = parse_config(SMALL | {"templates": {**data, "families": {"car2d-*": {"rate": 0.2}}}})
     family = config.families["car2d-reach"]
     dibs, plus = (config.method_settings(method, family) for method in ("dibs", "dibs-plus"))
     assert (dibs.rate, dibs.degree, plus.rate, plus.degree) == (0.2, 2, 0.2, 1)
-    assert not dibs.select and plus.select
+    assert not dibs.motion and plus.motion
 
 
 def test_settings_of_other_methods() -> None:

@@ -299,9 +299,9 @@ def test_with_one_mode_it_is_the_single_template(planted, teachers, sources, mon
     assert one.modes[0].kappa.tobytes() == fit(data, teachers[0].network, settings, rng()).kappa.tobytes()
 
 
-@pytest.mark.parametrize("settings", [FitSettings(select=True), FitSettings(space="weights")])
+@pytest.mark.parametrize("settings", [FitSettings(motion=True), FitSettings(space="weights")])
 def test_settings_that_it_ignores_are_refused(planted, sources, settings):
-    with pytest.raises(DibsError, match=r"dibs-branched fits actions .* leave out `select` and `space`"):
+    with pytest.raises(DibsError, match=r"dibs-branched fits actions .* leave out `motion` and `space`"):
         fit_branches(planted, sources, settings, rng())
 
 

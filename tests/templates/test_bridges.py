@@ -1,4 +1,4 @@
-"""Guesses between training indices: how states are paired, and what is guessed."""
+"""Guesses between training indices: how states are paired and carried, and what is guessed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from dibs.templates.bridges import PAIRS, between, bridged, pair
-from dibs.templates.fit import Supervision
+from dibs.envs import Array, Car2D, Reacher, SimpleDrone
+from dibs.families import Tasks
+from dibs.policies.network import Network
+from dibs.templates.bridges import KINDS, PAIRS, Guide, between, bridged, carries, pair
+from dibs.templates.objective import Supervision
+from dibs.templates.symmetry import Dynamics
+
+from .moving import SMALL, tasks_of
 
 
 @pytest.mark.parametrize(
@@ -50,9 +56,14 @@ def moving(indices: list[int], present: list[list[bool]], rows: int = 60) -> Sup
     )
 
 
+def bridge(data: Supervision, seed: int = 0) -> Supervision:
+    """Pairs need no guide."""
+    return bridged(data, ["pairs"] * len(data.base), [], np.random.default_rng(seed))
+
+
 def test_where_all_moves_evenly_the_guess_is_right():
     data = moving([0, 4, 8], [[True] * 3] * 2)
-    more = bridged(data, np.random.default_rng(0))
+    more = bridge(data)
     truth = moving(more.indices.tolist(), [[True] * len(more.indices)] * 2)
     assert more.indices.tolist()[:3] == [0, 4, 8] and len(more.indices) > 3 and more.present.all()
     for e, n in itertools.product(range(2), range(3, len(more.indices))):
@@ -62,19 +73,20 @@ def test_where_all_moves_evenly_the_guess_is_right():
             np.testing.assert_allclose(action, truth.actions[e, n, nearest], atol=1e-5)
 
 
-def test_the_training_indices_stay_as_they_are():
+def test_the_training_indices_stay_as_they_are_and_so_do_edges_without_bridges():
     data = moving([0, 4, 8], [[True] * 3, [True, False, True]])
-    more = bridged(data, np.random.default_rng(0))
+    more = bridged(data, ["pairs", None], [], np.random.default_rng(0))
     for name in ("states", "actions", "present"):
         assert np.array_equal(getattr(more, name)[:, :3], getattr(data, name))
     assert np.array_equal(more.base, data.base) and np.array_equal(more.base_index, data.base_index)
+    assert more.present[0, 3:].all() and not more.present[1, 3:].any()
 
 
 def test_nothing_is_guessed_beyond_an_edges_teachers_nor_from_a_teacher_that_is_left_out():
     late = [False, False, True, True]
     data = moving([0, 4, 8, 12], [late, [True, False, True, True]])
     spoilt = np.where(data.present[..., None, None], data.states, np.nan).astype(np.float32)
-    more = bridged(Supervision(**{**data.__dict__, "states": spoilt}), np.random.default_rng(0))
+    more = bridge(Supervision(**{**data.__dict__, "states": spoilt}))
     added = more.indices[4:]
     assert np.array_equal(more.present[0, 4:], added > 8)
     assert more.present[1, 4:].all() and np.isfinite(more.states[1, 4:]).all()
@@ -82,6 +94,152 @@ def test_nothing_is_guessed_beyond_an_edges_teachers_nor_from_a_teacher_that_is_
 
 def test_the_same_seed_gives_the_same_guesses_and_rows_are_bounded():
     data = moving([0, 4], [[True] * 2] * 2, rows=PAIRS + 100)
-    first, second = (bridged(data, np.random.default_rng(5)) for _ in range(2))
+    first, second = (bridge(data, seed=5) for _ in range(2))
     assert np.array_equal(first.states, second.states) and first.states.shape[2] == PAIRS + 100
     assert len(np.unique(first.states[0, 2], axis=0)) == PAIRS
+
+
+# --- task coordinates ------------------------------------------------------------------------------------
+
+SHIFT = np.array([0.5, 0.25])
+
+
+def car(last: int = 8, gap: int = 4, shift: Array = SHIFT) -> Tasks:
+    """A car that drives from around (0, 0) to a box around (4, 3), both of which shift with the index."""
+    start = {"center": [0.0, 0.0], "noise": 0.3, "shift": shift.tolist()}
+    target = {"center": [4.0, 3.0], "half_width": 1.0, "shift": shift.tolist()}
+    return tasks_of("Car2D", {"start": start, "a": target}, gap=gap, last_index=last)
+
+
+def linear(weights: Array, bias: Array) -> tuple[Network, Array]:
+    """A network that computes tanh(W s + b), about."""
+    m, n = weights.shape
+    network = Network(n, (n,), m)
+    theta = np.zeros(network.size)
+    (first, _), (second, last) = network.layers(theta[None])
+    first[0], second[0], last[0, 0] = SMALL * np.eye(n), weights.T / SMALL, bias
+    return network, theta
+
+
+def guide_of(tasks: Tasks, network: Network, actors: Array) -> Guide:
+    (edge,) = tasks.edge_names
+    scale = np.zeros(network.inputs), np.ones(network.inputs)
+    return Guide.of(Dynamics(tasks.environment), tasks, edge, network, scale, actors)
+
+
+def shifted_car() -> tuple[Guide, Array]:
+    """Teachers that are images of each other under the shift: what they do at any index is known exactly."""
+    tasks = car()
+    weights = np.array([[0.2, -0.1], [0.05, 0.1]])
+    network, theta = linear(weights, np.array([0.1, -0.2]))
+    actors = np.repeat(theta[None], len(tasks.indices), axis=0)
+    for n, index in enumerate(tasks.indices):
+        network.layers(actors[n : n + 1])[1][1][0, 0] -= weights @ SHIFT * index
+    return guide_of(tasks, network, actors), theta
+
+
+def test_places_are_those_of_the_regions_and_interpolated_between_training_tasks():
+    guide, _ = shifted_car()
+    for index in (0, 3, 8):
+        source, target = guide.place(index)
+        np.testing.assert_allclose(source, SHIFT * index, atol=1e-6)
+        np.testing.assert_allclose(target, np.array([4.0, 3.0]) + SHIFT * index, atol=1e-6)
+
+
+def test_a_state_moves_with_the_source_near_the_source_and_with_the_target_near_the_target():
+    tasks = tasks_of(
+        "Car2D",
+        {
+            "start": {"center": [0.0, 0.0], "noise": 0.3},
+            "a": {"center": [4.0, 0.0], "half_width": 1.0, "shift": [0.0, 1.0]},
+        },
+        last_index=10,
+    )
+    network, theta = linear(np.zeros((2, 2)), np.zeros(2))
+    guide = guide_of(tasks, network, np.repeat(theta[None], len(tasks.indices), axis=0))
+    ends = np.array([[0.0, 0.0], [4.0, 5.0], [2.0, 2.5]])  # source, target, and half way, at index 5
+    np.testing.assert_allclose(guide.carry(ends, 5, 10), [[0.0, 0.0], [4.0, 10.0], [2.0, 5.0]], atol=1e-6)
+    np.testing.assert_allclose(guide.carry(ends, 5, 10, with_target=True), ends + np.array([0.0, 5.0]), atol=1e-6)
+
+
+def test_what_a_target_leaves_free_moves_with_the_source():
+    start = {"center": [0.0, 1.0], "noise": 0.3, "shift": [0.0, 1.0]}
+    free = {"center": {"x": 4.0}, "half_width": 1.0}
+    tasks = tasks_of("Car2D", {"start": start, "a": free}, last_index=10)
+    network, theta = linear(np.zeros((2, 2)), np.zeros(2))
+    guide = guide_of(tasks, network, np.repeat(theta[None], len(tasks.indices), axis=0))
+    assert guide.place(5)[1].tolist() == [4.0, 6.0]
+
+
+@pytest.mark.parametrize("kind", ["actions", "effects"])
+def test_the_guess_is_right_where_teachers_are_images_of_each_other(kind):
+    guide, base = shifted_car()
+    states = np.random.default_rng(0).uniform(-1.0, 4.0, (50, 2))
+    for index in (1, 3, 6):
+        truth = guide.network.forward(base, states - SHIFT * index)
+        np.testing.assert_allclose(guide.guess(states + 0.0, index, kind), truth, atol=0.02)
+
+
+def test_half_way_between_two_headings_is_the_shorter_way_around():
+    """Headings of 0.9 and −0.9 half turns: actions half way point backwards, not forwards."""
+    network, theta = linear(np.zeros((2, 2)), np.zeros(2))
+    tasks = car(last=4, gap=4)
+    actors = np.repeat(theta[None], 2, axis=0)
+    for n, heading in enumerate((0.9, -0.9)):
+        network.layers(actors[n : n + 1])[1][1][0, 0, 1] = np.arctanh(heading)
+    found = guide_of(tasks, network, actors).guess(np.zeros((1, 2)), 2, "actions")
+    assert abs(found[0, 1]) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("environment, share", [(Car2D(), 0.9), (SimpleDrone(), 0.9), (Reacher(), 0.6)])
+def test_an_action_with_the_wanted_effect_is_found(environment, share):
+    """The wanted changes are those of known actions; what is found must have the same effect.
+
+    A joint of Reacher that turns as fast as it can does not show which way to go.
+    """
+    rng = np.random.default_rng(1)
+    dim, m = len(environment.state_names), environment.action_dim
+    states = environment.project(rng.uniform(2.0, 5.0, (200, dim)))
+    network, theta = linear(np.zeros((m, dim)), np.zeros(m))
+    ones = np.ones(dim)
+    nothing = np.zeros((2, dim))
+    guide = Guide(Dynamics(environment), network, 0.0 * ones, ones, np.array([0, 1]), theta[None], nothing, nothing)
+    known = rng.uniform(-0.6, 0.6, (200, m))
+    moves = environment.step(states, known, np.zeros_like(states)) - states
+    near = known + rng.uniform(-0.2, 0.2, known.shape)
+    found = guide.reach(states, moves, [near])
+    missed = np.linalg.norm(environment.step(states, found, np.zeros_like(states)) - states - moves, axis=-1)
+    before = np.linalg.norm(environment.step(states, near, np.zeros_like(states)) - states - moves, axis=-1)
+    assert np.quantile(missed, share) < 0.05 * np.median(np.linalg.norm(moves, axis=-1))
+    assert (missed <= before + 1e-9).all() and (np.abs(found) <= 1.0).all()
+    assert guide.dynamics.steps > 0
+
+
+def test_carried_states_and_their_guesses_fill_the_columns_in_between():
+    guide, _ = shifted_car()
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(-1.0, 4.0, (1, 1, 300, 2)) + SHIFT * np.array([0, 4, 8])[None, :, None, None]
+    actions = guide.network.forward(guide.actors[None], rows.astype(np.float32))
+    base = guide.actors[:1].astype(np.float32)
+    data = Supervision(
+        np.array([0, 4, 8]),
+        rows.astype(np.float32),
+        actions.astype(np.float32),
+        np.ones((1, 3), bool),
+        base,
+        np.zeros(1, dtype=int),
+    )
+    for kind in ("actions", "effects"):
+        more = bridged(data, [kind], [guide], np.random.default_rng(0))
+        assert more.present.all() and KINDS == ("pairs", "actions", "effects")
+        for n, index in enumerate(more.indices[3:], start=3):
+            home = more.states[0, n] - SHIFT * index
+            np.testing.assert_allclose(more.actions[0, n], guide.network.forward(guide.actors[0], home), atol=0.02)
+
+
+def test_states_are_carried_only_where_they_are_observed_as_they_are():
+    class Hidden(Car2D):
+        def observe(self, states: Array) -> Array:
+            return states[..., :1]
+
+    assert carries(Car2D()) and not carries(Hidden())

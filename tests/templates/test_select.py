@@ -1,4 +1,4 @@
-"""Choosing what dibs-plus adds: which indices are left out, and what decides."""
+"""Choosing a class of templates: which indices are left out, what decides, and when an edge reverts."""
 
 from __future__ import annotations
 
@@ -9,106 +9,115 @@ import pytest
 
 from dibs.methods import Training
 from dibs.simulation import EdgeTask, NetworkPolicy, draw, rollout
+from dibs.templates import methods
 from dibs.templates import select as module
+from dibs.templates.affine import Affine
 from dibs.templates.fit import FitSettings, fit
+from dibs.templates.moved import Moved, MovedPolicy
 from dibs.templates.polynomial import identity, unroll
-from dibs.templates.select import CANDIDATES, ROLLOUTS, Candidate, Selection, interior, with_bridges
-from dibs.templates.template import gather, load_sources
+from dibs.templates.select import CANDIDATES, NONE, ROLLOUTS, WEAK, Candidate, Selection, left_out
+from dibs.templates.template import Joined, Template, evolution_of, load_sources
 
 QUICK = FitSettings(max_steps=50, batch=64)
+pytestmark = pytest.mark.usefixtures("quick_selection")
+PLAIN, AFFINE = CANDIDATES[0], Candidate(form="full")
 
 
 @pytest.fixture(scope="module")
 def selection(training: Training) -> Selection:
-    sources = load_sources(training)
-    first = sources[0].teacher
-    data = gather(training.tasks, sources, QUICK)
-    return Selection(training.tasks, data, first.network, first.scaling, QUICK, np.random.default_rng(0))
+    edges = training.tasks.edge_names
+    return Selection.of(training.tasks, load_sources(training), edges, QUICK, np.random.default_rng(0))
 
 
 def seeded(selection: Selection, seed: int, **changes) -> Selection:
-    return replace(selection, rng=np.random.default_rng(seed), **changes)
+    return replace(selection, rng=np.random.default_rng(seed), queried={}, **changes)
 
 
-def test_only_interior_training_indices_are_left_out():
-    assert interior(np.ones(3, bool)) == [1]
-    assert interior(np.ones(9, bool)) == [1, 7]
+def test_interior_training_indices_and_the_last_one_are_left_out():
+    assert left_out(np.ones(3, bool)) == [1, 2]
+    assert left_out(np.ones(9, bool)) == [1, 7, 8]
     late = np.array([False, False, True, True, True, False])  # a branch with teachers at three indices
-    assert interior(late) == [3]
+    assert left_out(late) == [3, 4]
 
 
 @pytest.mark.parametrize("present", [[True, True], [True, False, False, True], [False, True]])
-def test_both_ends_are_never_left_out(present):
-    assert interior(np.array(present)) == []
+def test_of_two_training_indices_none_is_left_out(present):
+    assert left_out(np.array(present)) == []
 
 
-def test_the_first_candidate_is_the_papers_objective():
-    assert CANDIDATES[0] == (0.0, 0.0, False, False)
-    assert len(set(CANDIDATES)) == len(CANDIDATES)
+def test_the_first_candidate_is_the_papers_objective_and_all_have_names():
+    assert CANDIDATES[0] == Candidate(None, NONE, None)
+    assert len({candidate.words for candidate in CANDIDATES}) == len(CANDIDATES)
+
+
+def test_settings_leave_candidates_out(selection):
+    def words(**changes) -> set[str]:
+        return {c.words for c in replace(selection, settings=replace(QUICK, **changes)).candidates}
+
+    everything = words()
+    assert everything == {c.words for c in CANDIDATES}
+    assert words(priors=False) == {w for w in everything if "priors" not in w}
+    assert words(bridges=False) == {w for w in everything if "bridges" not in w}
+    assert words(affine=False) == {w for w in everything if "affine" not in w}
+    assert words(priors=False, bridges=False, affine=False) == {"polynomial"}
+
+
+def test_free_parameters_are_those_of_the_fits(selection):
+    network = selection.network
+    assert PLAIN.parameters(network, 1) == identity(1, (network.size,)).size
+    n, m = network.inputs, network.outputs
+    assert AFFINE.parameters(network, 1) == n * (n + 1) + m * (m + 1)
+    assert Candidate(form="shift").parameters(network, 1) == n + m
+
+
+def test_success_decides_then_free_parameters_then_the_return(selection):
+    some = [PLAIN, Candidate(None, WEAK), AFFINE]
+    returns = np.array([-3.0, -2.0, -9.0])
+    assert selection.best(some, np.array([0.95, 0.8, 0.5]), returns) == some[0]
+    assert selection.best(some, np.array([0.95, 0.94, 0.5]), returns) == some[1]  # equal but for noise
+    assert selection.best(some, np.array([0.95, 0.96, 0.945]), returns) == some[2]  # far fewer numbers
 
 
 def test_where_nothing_can_be_left_out_the_papers_objective_is_used(selection):
     data = replace(selection.data, present=np.array([[True, False, True]] * 2))
-    chosen, success = seeded(selection, 0, data=data).choose()
-    assert chosen == [0, 0] and np.isnan(success).all()
-    assert with_bridges(data, chosen, np.random.default_rng(0)) is data
-    plus, taken = seeded(selection, 1, data=data).fit()
+    parts, metrics = seeded(selection, 1, data=data).fit()
     plain = fit(data, selection.network, QUICK, np.random.default_rng(1))
-    assert taken == [0, 0] and np.array_equal(plus.kappa, plain.kappa)
+    assert metrics["chosen"] == dict.fromkeys(selection.edges, "polynomial")
+    assert metrics["left_out"] == {name: {} for name in selection.edges}
+    assert len(parts) == 1 and np.array_equal(parts[0].kappa, plain.kappa)
 
 
-def test_success_decides_and_then_the_return(selection, monkeypatch):
-    scores = [
-        (np.array([0.5, 0.9, 0.2, 0.9, 0.1]), np.array([-1.0, -3.0, -1.0, -2.0, -1.0])),
-        (np.array([1.0, 0.999, 0.998, 0.0, 0.0]), np.array([-3.0, -1.0, -2.0, -1.0, 0.0])),  # alike to a percent
-    ]
-    monkeypatch.setattr(Selection, "trial", lambda self, e, folds: scores[e])
-    chosen, _ = seeded(selection, 0).choose()
-    assert chosen == [3, 1]
-    seen = []
-    monkeypatch.setattr(module, "fit", lambda *args: seen.append(args) or fit(*args))
-    seeded(selection, 0).fit()
-    assert [args[5:] for args in seen] == [(), ([CANDIDATES[3][:3], CANDIDATES[1][:3]],)]
-
-
-def test_only_the_edges_that_chose_them_are_supervised_between_training_indices(selection):
-    bridges = next(c for c, candidate in enumerate(CANDIDATES) if candidate == Candidate(bridged=True))
-    more = with_bridges(selection.data, [0, bridges], np.random.default_rng(0))
-    assert more.indices.tolist() == [0, 2, 4, 1, 3]
-    assert more.present.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
-
-
-def test_the_reported_loss_is_the_papers(selection, monkeypatch):
-    last = len(CANDIDATES) - 1
-    monkeypatch.setattr(Selection, "choose", lambda self: ([last] * 2, np.zeros((2, len(CANDIDATES)))))
-    result, taken = seeded(selection, 0).fit()
-    assert all(t in (0, last) for t in taken)
-    assert result.per_index.shape == selection.data.present.shape
-    np.testing.assert_allclose(result.loss, result.per_index.sum(axis=1), rtol=1e-6)
-
-
-def test_the_same_seed_gives_the_same_choice(selection, monkeypatch):
-    monkeypatch.setattr(module, "STEPS", 30)
+def test_the_same_seed_gives_the_same_choice(selection):
     (one, first), (two, second) = (seeded(selection, 3).choose() for _ in range(2))
-    assert one == two and np.array_equal(first, second)
-    assert all(0 <= c < len(CANDIDATES) for c in one) and first.shape == (2, len(CANDIDATES))
+    assert one == two and first == second
+    assert all(set(scores) == {c.words for c in CANDIDATES} for scores in first)
 
 
-def test_each_candidate_is_measured_with_its_own_policy_at_the_left_out_index(selection, monkeypatch):
-    """All candidates share one batch of rollouts; compared with one batch per candidate."""
-    spread = np.linspace(0.0, 1.0, len(CANDIDATES))  # the further from the identity, the worse
-    monkeypatch.setattr(module, "fit", lambda data, network, settings, rng, priors: _planted(data, priors, spread))
-    success, returns = seeded(selection, 5).trial(0, [1])
-    task = EdgeTask(selection.tasks.ground([(2, "start>a")]))
+def test_each_candidate_is_measured_with_its_own_policy_at_the_left_out_indices(selection, monkeypatch):
+    """All candidates and folds share one batch of rollouts; compared with one batch per candidate."""
+    some = [Candidate(None, prior) for prior in (NONE, WEAK, module.STRONG)]
+    spread = {NONE: 0.0, WEAK: 0.5, module.STRONG: 1.0}  # the further from the identity, the worse
+
+    def planted(data, network, settings, rng, priors):
+        kappa = np.stack([_kappa(data.base.shape[1:], spread[prior]) for prior in priors], axis=1)
+        return module.Fit(kappa, np.zeros(data.present.shape), 0, [])
+
+    monkeypatch.setattr(module, "fit", planted)
+    own = seeded(selection, 5)
+    success, returns = own.trial(0, [1, 2], some)
+    task = EdgeTask(selection.tasks.ground([(2, "start>a"), (4, "start>a")]))
     draws = draw(task, ROLLOUTS, np.random.default_rng(5))
     base, scaling, network = selection.data.base[0].astype(float), selection.scaling, selection.network
-    for c in range(len(CANDIDATES)):
-        theta = unroll(_kappa(base.shape, spread[c]), base, 2)[2][None].astype(np.float32)
+    steps = 0
+    for c, candidate in enumerate(some):
+        theta = unroll(_kappa(base.shape, spread[candidate.prior]), base, 4)[[2, 4]].astype(np.float32)
         acting = NetworkPolicy(network, network.fold(theta, scaling.center[0], scaling.half[0]))
         outcome = rollout(task, acting, draws)
+        steps += outcome.steps
         assert success[c] == pytest.approx(outcome.success.mean())
-        assert returns[c] == pytest.approx(outcome.returns.mean(), rel=1e-5)
-    assert len(set(returns.tolist())) == len(CANDIDATES)
+        assert returns[c] == pytest.approx(outcome.returns[0].mean(), rel=1e-5)  # of the interior index
+    assert len(set(returns.tolist())) == len(some)
+    assert own.queried == {"start>a": steps}
 
 
 def _kappa(shape, spread):
@@ -117,28 +126,78 @@ def _kappa(shape, spread):
     return kappa
 
 
-def _planted(data, priors, spread):
-    """A fit whose κ shows which candidate each row belongs to."""
-    bridged = len(data.indices) > 3
-    rows = [
-        c
-        for prior, _, _ in priors
-        for c, candidate in enumerate(CANDIDATES)
-        if candidate.bridged == bridged and candidate.prior == prior
-    ]
-    kappa = np.stack([_kappa(data.base.shape[1:], spread[c]) for c in rows], axis=1)
-    return module.Fit(kappa, np.zeros(data.present.shape), 0, [])
+def test_an_edge_reverts_if_it_succeeds_less_often_at_any_training_index(selection):
+    good = fit(selection.data, selection.network, FitSettings(max_steps=300, batch=64), np.random.default_rng(0))
+    shared = selection.tasks.indices, selection.edges, selection.network, selection.scaling
+    own = selection.data.base, selection.data.base_index, selection.records
+    plain, spoilt = (Template(*shared, kappa, *own) for kappa in (good.kappa, good.kappa + 0.3))
+    found = seeded(selection, 1)
+    assert found.no_worse(0, plain, plain, 0) and found.no_worse(1, plain, plain, 1)
+    assert not found.no_worse(0, plain, spoilt, 0)
+    assert found.no_worse(0, spoilt, plain, 0)
 
 
-def test_an_edge_that_loses_success_reverts(selection):
-    data, network = selection.data, selection.network
-    good = fit(data, network, FitSettings(max_steps=300, batch=64), np.random.default_rng(0))
-    bad = replace(good, kappa=good.kappa + 0.3, per_index=good.per_index + 1.0)
-    for fits, wanted in (((good, bad), 0), ((bad, good), 1), ((good, good), 1)):
-        joined, taken = seeded(selection, 1).better(*fits)
-        assert taken == [wanted, wanted]
-        assert np.array_equal(joined.kappa, fits[wanted].kappa)
-        assert np.array_equal(joined.loss, fits[wanted].loss)
-    half = replace(good, kappa=good.kappa + 0.3 * np.arange(2)[:, None])  # only the second edge is spoilt
-    joined, taken = seeded(selection, 1).better(half, bad)
-    assert taken[0] == 0 and np.array_equal(joined.kappa[:, 0], good.kappa[:, 0])
+@pytest.mark.parametrize("wanted", [(PLAIN, AFFINE), (AFFINE, AFFINE), (Candidate("actions"), Candidate("pairs"))])
+def test_each_edge_gets_the_class_that_it_chose(selection, monkeypatch, wanted):
+    monkeypatch.setattr(Selection, "choose", lambda self: (list(wanted), [{}, {}]))
+    monkeypatch.setattr(Selection, "no_worse", lambda self, e, plain, template, row: True)
+    parts, metrics = seeded(selection, 2, settings=replace(QUICK, refine=3)).fit()
+    by_edge = {name: part for part in parts for name in part.edges}
+    assert set(by_edge) == set(selection.edges)
+    for name, candidate in zip(selection.edges, wanted, strict=True):
+        assert isinstance(by_edge[name], Template if candidate.form is None else Affine)
+        assert metrics["chosen"][name] == candidate.words
+        assert len(metrics["per_index"][name]) == 3  # the paper's loss, at training indices only
+    joined = Joined(tuple(parts))
+    again = evolution_of(joined.to_model({}, {}), "")
+    pairs = [(index, name) for index in (0, 3, 9) for name in selection.edges]
+    policies = [t.edge_policy(selection.tasks.environment, pairs) for t in (joined, again)]
+    assert type(policies[0]) is type(policies[1])
+
+
+def test_if_all_edges_lose_the_template_is_that_of_dibs(selection, training, monkeypatch):
+    """Same data, same stream: the plain fit is that of `dibs`, bit by bit."""
+    monkeypatch.setattr(Selection, "choose", lambda self: ([AFFINE] * 2, [{}, {}]))
+    monkeypatch.setattr(Selection, "no_worse", lambda self, e, plain, template, row: False)
+    made = methods.DIBS_PLUS_STILL.train(training, QUICK)
+    dibs = methods.DIBS.train(training, QUICK)
+    assert made.metadata["class"] == "polynomial"
+    assert np.array_equal(made.tensors["kappa"], dibs.tensors["kappa"])
+    assert made.metrics["chosen"] == dict.fromkeys(selection.edges, "polynomial")
+
+
+# --- motion in dibs-plus ---------------------------------------------------------------------------------
+
+
+def test_edges_whose_motion_holds_are_moved_and_not_fitted(training, monkeypatch):
+    """On the tiny family, regions shift and Car2D does not care where it is."""
+    monkeypatch.setattr(Selection, "fit", lambda self: pytest.fail(f"fitted {self.edges}"))
+    model = methods.DIBS_PLUS.train(training, replace(QUICK, motion=True))
+    template = evolution_of(model, "")
+    assert isinstance(template, Moved) and template.edges == training.tasks.edge_names
+    assert model.metrics["chosen"] == dict.fromkeys(template.edges, "motion")
+    dibs = methods.DIBS.train(training, QUICK)
+    for name in template.edges:
+        assert model.steps[name] == dibs.steps[name] + model.metrics["queried"][name] > dibs.steps[name]
+
+
+def test_the_other_edges_are_fitted_and_the_template_is_joined(training, monkeypatch):
+    real = module.Selection.of
+    fitted = []
+
+    def one_fails(self, edge):
+        motion, record, steps = found(self, edge)
+        return (replace(motion, reason="made to fail") if edge.name == "a>b" else motion), record, steps
+
+    found = methods.Mover.edge
+    monkeypatch.setattr(methods.Mover, "edge", one_fails)
+    monkeypatch.setattr(module.Selection, "of", lambda *args: fitted.append(args[2]) or real(*args))
+    model = methods.DIBS_PLUS.train(training, replace(QUICK, motion=True))
+    template = evolution_of(model, "")
+    assert fitted == [["a>b"]] and isinstance(template, Joined)
+    assert isinstance(template.part("start>a"), Moved) and not isinstance(template.part("a>b"), Moved)
+    policy = template.edge_policy(training.tasks.environment, [(7, "start>a")])
+    assert isinstance(policy, MovedPolicy)
+    assert set(model.metrics["chosen"]) == {"start>a", "a>b"} and model.metrics["fitted"] == ("a>b",)
+    dibs = methods.DIBS.train(training, QUICK)
+    assert all(model.steps[name] > dibs.steps[name] for name in template.edges)
