@@ -224,7 +224,7 @@ def _hull(points: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def _draw_shapes(ax: Axes, region: DrawnRegion, low: Array, high: Array) -> None:
-    """Draw a region at every index, as far as it is in view; a start without noise is a dot."""
+    """Draw a region at every index, as far as it is in view; a start without noise is a dot or a line."""
     zorder = {"stay": 1.5, "avoid": 2.0}.get(region.role, 3.0)
     for row, look in region.looks():
         corner, opposite = np.clip(region.low[row], low, high), np.clip(region.high[row], low, high)
@@ -238,6 +238,9 @@ def _draw_shapes(ax: Axes, region: DrawnRegion, low: Array, high: Array) -> None
             ax.add_patch(Rectangle(tuple(corner), *(opposite - corner), zorder=zorder, **look))
         elif region.role == "start" and (region.low[row] == region.high[row]).all():
             ax.plot(*region.low[row], "o", color=look["edgecolor"], ms=3.0, zorder=zorder)
+        elif region.role == "start":
+            ends = zip(region.low[row], region.high[row], strict=True)
+            ax.plot(*ends, color=look["edgecolor"], lw=3.0, solid_capstyle="butt", zorder=zorder)
 
 
 def _draw_labels(ax: Axes, regions: Sequence[DrawnRegion], indices: Sequence[int]) -> None:

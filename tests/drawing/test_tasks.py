@@ -269,3 +269,12 @@ def test_a_drawing_needs_a_plane():
 
     with pytest.raises(DibsError, match="a drawing needs two state variables, found p only"):
         figure_task(replace(tasks_of("car2d-reach-k1", [0]), environment=Line()))
+
+
+@pytest.mark.parametrize("noise, points", [([0.3, 0.0], [(-0.3, 0.0), (0.3, 0.0)]), ([0.0, 0.0], [(0.0, 0.0)])])
+def test_a_start_without_area_is_a_line_or_a_dot(noise, points):
+    data = get_benchmark("car2d-reach-k1").family.description_data() | {"name": "thin"}
+    data["start"] = data["start"] | {"noise": noise}
+    ax = panel(load_family(data).tasks([0]))
+    (line,) = [line for line in ax.lines if len(line.get_xdata()) == len(points)]
+    np.testing.assert_allclose(line.get_xydata(), points, atol=1e-12)

@@ -246,3 +246,16 @@ def test_a_teacher_of_both_edges(family: Family, tmp_path: Path) -> None:
     inside = EdgeTask(tasks.reach_avoid([0], ["start>pick"])).target_distance(teacher.arrivals["pick>place"][None])
     assert (inside >= 0.0).all()
     assert edge_scaling(tasks).half.shape == (2, 8)
+
+
+def test_observations_tell_variables_that_they_are_multiples_of() -> None:
+    pendulum = GymnasiumEnvironment(
+        "Pendulum-v1", {"half": {"state": "speed", "scale": 0.5}}, variables=["angle", "speed"]
+    )
+    states = pendulum.project(np.array([[0.5, 1.2, 0, 0, 0, 0], [2.0, -3.0, 0, 0, 0, 0]], dtype=np.float32))
+    told = pendulum.recover(pendulum.observe(states))
+    assert np.isnan(told[:, 0]).all()  # an angle is not a multiple of its sine
+    np.testing.assert_allclose(told[:, 1:], states[:, 1:], atol=1e-6)
+    scaled = GymnasiumEnvironment("Pendulum-v1", {"half": {"state": "s1", "scale": 0.5}}, observation=["obs0", "half"])
+    states = scaled.project(states)
+    np.testing.assert_allclose(scaled.recover(scaled.observe(states))[:, 1:3], states[:, 1:3], atol=1e-6)
