@@ -126,6 +126,14 @@ def write_table(path: str | Path, table: pa.Table, metadata: Mapping[str, Any]) 
         pq.write_table(with_metadata(table, metadata), temporary, compression="zstd")
 
 
+def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]) -> None:
+    """Write rows as Parquet; what a row does not have is null."""
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    write_table(path, pa.table({name: [row.get(name) for row in rows] for name in names}), metadata)
+
+
 def with_metadata(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
     """The table with its provenance as the only schema metadata."""
     return table.replace_schema_metadata({KEY: json.dumps(plain(metadata), sort_keys=True)})

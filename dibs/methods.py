@@ -101,7 +101,17 @@ class Model:
     By edge if one model serves several benchmarks.
     """
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """Curves and other facts for the `.json` next to the model."""
+    """Facts for the `.json` next to the model."""
+    curve: Sequence[Mapping[str, Any]] = ()
+    """What was measured while training, a row per measurement, for the `.curve.parquet` next to the model.
+
+    Rows in `metrics["curve"]` need not be repeated.
+    """
+
+    @property
+    def curve_rows(self) -> list[Mapping[str, Any]]:
+        """The rows of the curve."""
+        return list(self.curve) or [row for row in self.metrics.get("curve", []) if isinstance(row, Mapping)]
 
     def steps_on(self, edges: Sequence[str]) -> int:
         """Return the environment steps spent on the given edges."""

@@ -63,6 +63,11 @@ def metrics(weights: Path) -> Path:
     return weights.with_suffix(".json")
 
 
+def curve(weights: Path) -> Path:
+    """Return the training curve next to a teacher or model."""
+    return weights.with_suffix(".curve.parquet")
+
+
 def timing(weights: Path) -> Path:
     """Return the file with the seconds taken: apart from the metrics, so that equal runs give equal bytes."""
     return weights.with_suffix(".timing.json")

@@ -28,9 +28,9 @@ from dibs.evaluation.evaluate import (
     summarize,
 )
 from dibs.families import Benchmark, Family, Split, Tasks
-from dibs.files import read_json, write_json, write_table
+from dibs.files import read_json, write_json, write_rows, write_table
 from dibs.methods import Method, Model, Training, save_model
-from dibs.paths import metrics, split_of, timing
+from dibs.paths import curve, metrics, split_of, timing
 from dibs.progress import Reporter
 from dibs.provenance import Origin, settings_digest
 from dibs.teachers.base import get_algorithm
@@ -220,7 +220,8 @@ class ModelResult:
     """Of training the teachers that it was made from, as far as their files say."""
 
     def save(self, path: Path) -> None:
-        """Write metrics and timing, then the model: where it is, the others are complete."""
+        """Write curve, metrics and timing, then the model: where it is, the others are complete."""
+        write_rows(curve(path), self.model.curve_rows, self.origin.metadata())
         about = {**self.origin.identity, "id": self.origin.id, "train": list(self.split.indices)}
         write_json(metrics(path), {**about, **self.model.metrics})
         write_json(timing(path), {"seconds": self.seconds, "teachers": self.teacher_seconds})

@@ -43,8 +43,8 @@ def test_the_layout_is_the_documented_one(found, expected):
 
 def test_what_lies_next_to_a_teacher():
     teacher = LAYOUT.teacher("f", "gap5", 10, 0)
-    files = [paths.buffers(teacher), paths.metrics(teacher), paths.timing(teacher)]
-    assert [path.name for path in files] == ["10.buffers.parquet", "10.json", "10.timing.json"]
+    files = [paths.buffers(teacher), paths.curve(teacher), paths.metrics(teacher), paths.timing(teacher)]
+    assert [path.name for path in files] == ["10.buffers.parquet", "10.curve.parquet", "10.json", "10.timing.json"]
     assert {path.parent for path in files} == {teacher.parent}
 
 

@@ -62,7 +62,9 @@ def train(training: Training, settings: Settings) -> Model:
     inputs, actions = pooled(training, view, settings.samples)
     theta, losses = clone(network, inputs, actions, settings, rng)
     steps = training.teacher_steps()  # cloning takes none of its own
-    return view.model({"theta": theta}, {"network": asdict(network)}, steps, {"rows": len(inputs), "loss": losses})
+    metrics = {"rows": len(inputs), "loss": losses}
+    curve = [{"check": n, "loss": loss} for n, loss in enumerate(losses)]
+    return replace(view.model({"theta": theta}, {"network": asdict(network)}, steps, metrics), curve=curve)
 
 
 def pooled(training: Training, view: FlatView, samples: int) -> tuple[Array, Array]:

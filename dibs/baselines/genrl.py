@@ -131,7 +131,14 @@ def train(training: Training, settings: Settings) -> Model:
     tried = {name: {"success": s.merit, "steps": s.steps, "curve": s.curve} for name, s in searches.items()}
     metrics = {"variant": variant, "budget": budget, "base_steps": base_steps, "variants": tried, "edges": success}
     template = replace(start, kappa=chosen.best_kappa, records=records)
-    return template.to_model({name: round(float(s)) for name, s in zip(edges, steps, strict=True)}, metrics)
+    curve = [
+        {"variant": name, "steps": int(taken), "edge": edge, "success": rate}
+        for name, search in searches.items()
+        for taken, *rates in search.curve
+        for edge, rate in zip(edges, rates, strict=True)
+    ]
+    used = {name: round(float(s)) for name, s in zip(edges, steps, strict=True)}
+    return replace(template.to_model(used, metrics), curve=curve)
 
 
 def base_template(training: Training) -> tuple[Template, int]:

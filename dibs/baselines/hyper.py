@@ -10,7 +10,7 @@ policies are composed along the guard's path like those of a template.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,12 @@ def train(training: Training, settings: Settings) -> Model:
     of_index = partial(weights, hypernetwork(actor, settings.layers))
     shared = (tasks.indices, tasks.edge_names, actor, found.scaling, found.records)
     model = IndexedActors(*shared, {"phi": phi}, of_index).to_model(found.steps, {"loss": losses})
-    return Model(model.tensors, {**model.metadata, "layers": list(settings.layers)}, model.steps, model.metrics)
+    curve = [
+        {"check": n, "edge": edge, "loss": loss}
+        for n, row in enumerate(losses)
+        for edge, loss in zip(tasks.edge_names, row, strict=True)
+    ]
+    return replace(model, metadata={**model.metadata, "layers": list(settings.layers)}, curve=curve)
 
 
 def hypernetwork(actor: Network, layers: tuple[int, ...]) -> Network:

@@ -27,7 +27,7 @@ def register(subparsers: Any) -> None:
         help="train the teacher of one index (Stage I)",
         description="Train one actor and confidence head per edge at one index, pulled towards the teacher of the "
         "previous training index. Writes the weights (.safetensors) and, next to them, state buffers "
-        "(.buffers.parquet), metrics (.json) and timing (.timing.json).",
+        "(.buffers.parquet), the training curve (.curve.parquet), metrics (.json) and timing (.timing.json).",
     )
     add_run(parser)
     parser.add_argument("--index", type=int, required=True, help="training index of the teacher")

@@ -20,7 +20,7 @@ from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Benchmark, Family, Split, find_benchmarks, get_family
 from dibs.families.splits import GAP
 from dibs.methods import Method, get_method
-from dibs.paths import BASE, Layout, buffers, metrics, timing
+from dibs.paths import BASE, Layout, buffers, curve, metrics, timing
 from dibs.settings import parse_settings
 from dibs.stages import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin
 from dibs.studies.config import Config, difference
@@ -52,6 +52,7 @@ def teacher_files(weights: Path) -> dict[str, str]:
         "weights": str(weights),
         "buffers": str(buffers(weights)),
         "metrics": str(metrics(weights)),
+        "curve": str(curve(weights)),
         "timing": str(timing(weights)),
     }
 

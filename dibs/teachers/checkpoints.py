@@ -109,7 +109,7 @@ def interval() -> float:
 
 def _files(output: Path) -> list[Path]:
     """Return a teacher's files, the weights last: where these are, the others are complete."""
-    return [paths.buffers(output), paths.metrics(output), paths.timing(output), output]
+    return [paths.buffers(output), paths.curve(output), paths.metrics(output), paths.timing(output), output]
 
 
 def _folder(output: Path, key: str) -> Path:

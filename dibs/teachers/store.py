@@ -1,4 +1,4 @@
-"""A teacher on disk: weights (safetensors), state buffers (Parquet), metrics (JSON)."""
+"""A teacher on disk: weights (safetensors), state buffers and curve (Parquet), metrics (JSON)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dibs.files import (
     read_table,
     read_tensors,
     write_json,
+    write_rows,
     write_table,
     write_tensors,
 )
@@ -28,7 +29,7 @@ from dibs.teachers.train import Teacher
 
 
 def save_teacher(path: Path, teacher: Teacher, buffers: StateBuffers, origin: Origin, seconds: float) -> None:
-    """Write the buffers, metrics and timing, then the weights: where these are, the others are complete."""
+    """Write the buffers, curve, metrics and timing, then the weights: where these are, the others are complete."""
     import pyarrow as pa
 
     identity = {**origin.metadata(), "edges": list(teacher.edges), "states": list(buffers.state_names)}
@@ -41,6 +42,10 @@ def save_teacher(path: Path, teacher: Teacher, buffers: StateBuffers, origin: Or
     }
     columns |= {name: pa.array(states[:, d]) for d, name in enumerate(buffers.state_names)}
     write_table(paths.buffers(path), pa.table(columns), identity)
+    curve = [
+        {**row, "edge": teacher.edges[int(row["edge"])]} if "edge" in row else row for row in teacher.metrics["curve"]
+    ]
+    write_rows(paths.curve(path), curve, origin.metadata())
     write_json(paths.metrics(path), {**identity, "metrics": teacher.metrics})
     write_json(paths.timing(path), {"seconds": seconds})
     write_tensors(

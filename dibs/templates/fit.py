@@ -112,6 +112,14 @@ class Fit:
         loss, per_index = (dict(zip(edges, values, strict=True)) for values in (self.loss, self.per_index))
         return {"edges": loss, "per_index": per_index, "steps": self.steps, "curve": self.curve}
 
+    def rows(self, edges: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the curve as rows."""
+        return [
+            {"step": int(step), "edge": edge, "loss": loss}
+            for step, *losses in self.curve
+            for edge, loss in zip(edges, losses, strict=True)
+        ]
+
 
 def fit(
     data: Supervision,

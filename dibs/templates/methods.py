@@ -51,7 +51,7 @@ def train(training: Training, settings: FitSettings) -> Model:
         result = fit(data, network, settings, rng, training.progress)
     template = assemble(teachers, data, result.kappa)
     metrics = {**result.metrics(template.edges), "train": template.train}
-    model = template.to_model(_steps(sources), metrics)
+    model = replace(template.to_model(_steps(sources), metrics), curve=result.rows(template.edges))
     if not settings.predict or settings.space == "weights":
         return model
     quick = replace(settings, max_steps=min(STEPS, settings.max_steps), batch=BATCH, refine=0)
@@ -107,7 +107,8 @@ def train_branched(training: Training, settings: FitSettings) -> Model:
     fitted = [{**result.metrics(mode.edges), "train": mode.train} for mode, result in by_mode]
     silhouette = {str(count): score for count, score in modes.silhouette.items()}
     metrics = {"train": template.train, "modes": fitted, "silhouette": silhouette}
-    return template.to_model(_steps(sources), metrics)
+    curve = [{"mode": m, **row} for m, result in enumerate(fits) for row in result.rows(template.modes[m].edges)]
+    return replace(template.to_model(_steps(sources), metrics), curve=curve)
 
 
 def train_affine(training: Training, settings: AffineSettings) -> Model:

@@ -52,7 +52,7 @@ def _teach(folder: Path, index: int, *more: str) -> int:
 
 
 def _files(teacher: Path) -> list[Path]:
-    return [teacher, paths.buffers(teacher), paths.metrics(teacher), paths.timing(teacher)]
+    return [teacher, paths.buffers(teacher), paths.curve(teacher), paths.metrics(teacher), paths.timing(teacher)]
 
 
 def _delete(teacher: Path) -> dict[str, bytes]:

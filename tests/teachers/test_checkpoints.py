@@ -20,7 +20,7 @@ def output(tmp_path: Path) -> Path:
     """A teacher's files, which need not be real ones."""
     output = tmp_path / "seed0" / "2.safetensors"
     output.parent.mkdir()
-    for file in (output, paths.buffers(output), paths.metrics(output), paths.timing(output)):
+    for file in (output, paths.buffers(output), paths.curve(output), paths.metrics(output), paths.timing(output)):
         file.write_text(file.name)
     return output
 
@@ -38,7 +38,7 @@ def test_a_copy_is_restored_byte_by_byte(output: Path) -> None:
     keep(output, "key")
     contents = remove(output)
     assert restore(output, "key")
-    assert remove(output) == contents and len(contents) == 4
+    assert remove(output) == contents and len(contents) == 5
     assert restore(output, "key")  # the copy is still there
 
 

@@ -224,7 +224,7 @@ def test_files_read_back_the_same(tmp_path, tiny, base, settings):
     teacher, buffers = base
     path = tmp_path / "0.safetensors"
     files = save(path, tiny, teacher, buffers, settings)
-    assert list(files) == ["0.buffers.parquet", "0.json", "0.safetensors", "0.timing.json"]
+    assert list(files) == ["0.buffers.parquet", "0.curve.parquet", "0.json", "0.safetensors", "0.timing.json"]
     again = load_teacher(path)
     for name in ("family", "split", "index", "seed", "edges", "network"):
         assert getattr(again, name) == getattr(teacher, name)

@@ -10,7 +10,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
 from dibs.errors import DibsError
-from dibs.paths import Layout, metrics, timing
+from dibs.paths import Layout, curve, metrics, timing
 from dibs.studies import console
 from dibs.studies.checks import parse_config
 from dibs.studies.plan import teacher_files
@@ -82,7 +82,7 @@ def numbers(wildcards):
 
 def with_metrics(weights):
     """The files of a model."""
-    return {"weights": weights, "metrics": metrics(weights), "timing": timing(weights)}
+    return {"weights": weights, "metrics": metrics(weights), "curve": curve(weights), "timing": timing(weights)}
 
 
 def growing(value):

@@ -8,7 +8,7 @@ rule dataset:
                 lambda w: {
                     kind: file
                     for kind, file in teacher_files(plan(w).layout.teacher(w.family, w.split, w.index, w.seed)).items()
-                    if kind != "timing"
+                    if kind not in ("curve", "timing")
                 }
             )
         ),
