@@ -184,7 +184,7 @@ def test_stopped_and_resumed(way: signal.Signals, unstarted: Clone, finished_onc
     assert process.wait(timeout=120) != 0
     assert not (unstarted.path / target).exists()
     before = {file: time for file, time in times(unstarted).items() if "base" in file.parts}
-    assert len(before) == 4
+    assert len(before) == 5
 
     if way == signal.SIGKILL:
         assert "locked" in unstarted.run(target, *TINY, fails=True).lower()
