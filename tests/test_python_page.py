@@ -52,7 +52,8 @@ import nbformat
 from nbclient import NotebookClient
 notebook = nbformat.read({str(NOTEBOOK)!r}, 4)
 assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs"
-NotebookClient(notebook, timeout=200, kernel_name="python3", resources={{"metadata": {{"path": {str(tmp_path)!r}}}}}).execute()
+resources = {{"metadata": {{"path": {str(tmp_path)!r}}}}}
+NotebookClient(notebook, timeout=200, kernel_name="python3", resources=resources).execute()
 outputs = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
 assert sum("image/png" in o.get("data", {{}}) for o in outputs) >= 2
 print([o["data"].get("text/plain") for o in outputs if "data" in o])

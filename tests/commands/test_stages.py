@@ -32,9 +32,10 @@ def common(pipeline) -> list[str]:
 def test_every_stage_leaves_its_files(pipeline):
     found = {str(file.relative_to(pipeline.root)) for file in pipeline.root.rglob("*") if file.is_file()}
     stems = ["teachers/tiny/base/seed0/0", "teachers/tiny/gap2/seed0/2", "teachers/tiny/gap2/seed0/4"]
-    expected = {s + e for s in stems for e in (".safetensors", ".buffers.parquet", ".curve.parquet", ".json", ".timing.json")}
+    common = (".safetensors", ".curve.parquet", ".json", ".timing.json")
+    expected = {s + e for s in stems for e in (*common, ".buffers.parquet")}
     expected |= {s.replace("teachers", "datasets") + ".parquet" for s in stems}
-    expected |= {f"models/dibs/tiny/gap2/seed0{e}" for e in (".safetensors", ".curve.parquet", ".json", ".timing.json")}
+    expected |= {f"models/dibs/tiny/gap2/seed0{e}" for e in common}
     expected |= {"evaluations/dibs/tiny/gap2/seed0.parquet"}
     assert found == expected  # and nothing temporary is left
 
