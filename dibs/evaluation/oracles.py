@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,8 @@ CLEARANCE = 0.35
 """How far from an obstacle a detour's corners lie."""
 MARGIN = 0.2
 """A straight line that comes closer than this to an obstacle is blocked; several steps of noise fit in."""
+AHEAD = 2.0
+"""How far ahead an arm aims on a straight line, in turns of one joint by its rate at full length of a link."""
 TRIAL = 50
 """Rollouts that choose between the paths of a specification."""
 
@@ -53,7 +56,7 @@ def oracle(tasks: Tasks, index: int, edge: str) -> Controller:
     except KeyError:
         raise DibsError(f"{tasks.name}: no oracle is written for environment {environment.name}") from None
     goal = goal_of(tasks.ground([(index, edge)]))
-    if len(goal.low) and control is not drive:
+    if len(goal.low) and control is fly_level:
         raise DibsError(f"{tasks.name}: the oracle of {environment.name} knows no way around obstacles")
     return partial(control, environment, goal)
 
@@ -84,17 +87,18 @@ def goal_of(task: ReachAvoid) -> Goal:
 
 def drive(car: Car2D, goal: Goal, states: Array) -> Array:
     """Head for the target, or for the first corner of the shortest way around the obstacles."""
-    points = states.reshape(-1, 2)
-    aims = np.where(np.isnan(goal.aim), points, goal.aim)
-    offset = (waypoints(points, aims, goal.low, goal.high) - points).reshape(states.shape)
+    offset = _detour(goal, states)
     distance = np.hypot(offset[..., 0], offset[..., 1])
     v = np.minimum(distance / car.speed, 1.0)
     return np.stack([2.0 * v - 1.0, np.arctan2(offset[..., 1], offset[..., 0]) / np.pi], axis=-1)
 
 
 def fly(drone: SimpleDrone, goal: Goal, states: Array) -> Array:
-    """Close every axis of the offset as fast as the drone can."""
-    return np.clip(_offset(goal.aim, states) / drone.speed, -1.0, 1.0)
+    """Close every axis of the offset as fast as the drone can; past obstacles, along a straight line."""
+    if not len(goal.low):
+        return np.clip(_offset(goal.aim, states) / drone.speed, -1.0, 1.0)
+    offset = _detour(goal, states)
+    return offset / np.maximum(np.abs(offset).max(axis=-1, keepdims=True), drone.speed)
 
 
 def fly_level(drone: DroneAttitude, goal: Goal, states: Array) -> Array:
@@ -116,8 +120,22 @@ def fly_level(drone: DroneAttitude, goal: Goal, states: Array) -> Array:
 
 
 def reach(arm: Reacher, goal: Goal, states: Array) -> Array:
-    """Command the joint angles that put the end effector in the middle of the target."""
-    theta1, theta2 = arm.joints(np.where(np.isnan(goal.aim), states, goal.aim))
+    """Command the joint angles that put the end effector in the middle of the target.
+
+    Past obstacles, turn both joints in step towards a point nearby, so that the tip follows a straight line.
+    """
+    if not len(goal.low):
+        return _command(*arm.joints(np.where(np.isnan(goal.aim), states, goal.aim)))
+    offset = _detour(goal, states)
+    length = np.linalg.norm(offset, axis=-1, keepdims=True)
+    near = states + offset * np.minimum(1.0, AHEAD * arm.link * arm.rate / np.maximum(length, 1e-9))
+    now = np.stack(arm.joints(states))
+    turn = np.stack(arm.joints(near)) - now
+    return _command(*(now + turn * np.minimum(1.0, arm.rate / np.maximum(np.abs(turn).max(axis=0), 1e-9))))
+
+
+def _command(theta1: Array, theta2: Array) -> Array:
+    """The action that commands these joint angles."""
     return np.stack([(theta1 / np.pi - 0.25) / 0.75, (theta2 / np.pi - 0.5) / 0.5], axis=-1)
 
 
@@ -133,11 +151,18 @@ def _offset(aim: Array, states: Array) -> Array:
     return np.where(np.isnan(aim), 0.0, aim - states)
 
 
-# --- ways around boxes in the plane -----------------------------------------------------------------------
+def _detour(goal: Goal, states: Array) -> Array:
+    """The way to the target, or to the first corner of the shortest way around the obstacles."""
+    points = states.reshape(-1, states.shape[-1])
+    aims = np.where(np.isnan(goal.aim), points, goal.aim)
+    return (waypoints(points, aims, goal.low, goal.high) - points).reshape(states.shape)
+
+
+# --- ways around boxes -----------------------------------------------------------------------------------
 
 
 def waypoints(points: Array, aims: Array, low: Array, high: Array) -> Array:
-    """Where to head from points (n, 2) for aims (n, 2) past boxes (b, 2): the aim itself, or a corner.
+    """Where to head from points (n, dim) for aims (n, dim) past boxes (b, dim): the aim itself, or a corner.
 
     The shortest way along straight lines between corners of the boxes, grown by `CLEARANCE`. A point that is
     already nearer to a box than `MARGIN` may leave along any line that comes no nearer.
@@ -160,7 +185,7 @@ def waypoints(points: Array, aims: Array, low: Array, high: Array) -> Array:
 
 
 def _first_corner(points: Array, aims: Array, margin: Array, corners: Array, low: Array, high: Array) -> Array:
-    """The first of the corners (c, 2) on the shortest way from each point to its aim."""
+    """The first of the corners (c, dim) on the shortest way from each point to its aim."""
     between = _lengths(corners[:, None], corners[None], low, high, MARGIN)  # (c, c)
     for via in range(len(corners)):
         between = np.minimum(between, between[:, via, None] + between[None, via])
@@ -171,17 +196,17 @@ def _first_corner(points: Array, aims: Array, margin: Array, corners: Array, low
 
 
 def _lengths(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> Array:
-    """Lengths of the straight lines from start to end (..., 2); infinite where blocked."""
+    """Lengths of the straight lines from start to end (..., dim); infinite where blocked."""
     start, end = np.broadcast_arrays(start, end)
-    length = np.hypot(end[..., 0] - start[..., 0], end[..., 1] - start[..., 1])
+    length = np.linalg.norm(end - start, axis=-1)
     return np.where(_blocked(start, end, low, high, margin), np.inf, length)
 
 
 def _blocked(start: Array, end: Array, low: Array, high: Array, margin: float | Array) -> np.ndarray:
-    """Which lines from start to end (..., 2) come closer than the margin (...) to a box (b, 2)."""
+    """Which lines from start to end (..., dim) come closer than the margin (...) to a box (b, dim)."""
     grow = np.asarray(margin)[..., None]
     enter, leave = np.asarray(0.0), np.asarray(1.0)  # the part of the line that is between the box's sides
-    for axis in (0, 1):
+    for axis in range(low.shape[-1]):
         origin, along = start[..., None, axis], (end - start)[..., None, axis]
         along = np.where(np.abs(along) < 1e-9, 1e-9, along)
         a, b = (low[:, axis] - grow - origin) / along, (high[:, axis] + grow - origin) / along  # (..., b)
@@ -190,14 +215,25 @@ def _blocked(start: Array, end: Array, low: Array, high: Array, margin: float | 
 
 
 def _gap(points: Array, low: Array, high: Array) -> Array:
-    """Distance (n,) of points (n, 2) to the nearest box in the maximum norm; negative inside one."""
-    excess = np.maximum(low - points[:, None], points[:, None] - high)  # (n, b, 2)
-    return np.maximum(excess[..., 0], excess[..., 1]).min(axis=-1)
+    """Distance (n,) of points (n, dim) to the nearest box in the maximum norm; negative inside one."""
+    excess = np.maximum(low - points[:, None], points[:, None] - high)  # (n, b, dim)
+    return np.asarray(excess.max(axis=-1).min(axis=-1))
 
 
 def _corners(low: Array, high: Array) -> Array:
-    x, y = np.stack([low, high])[:, :, 0], np.stack([low, high])[:, :, 1]
-    return np.stack([x[[0, 0, 1, 1]].ravel(), y[[0, 1, 0, 1]].ravel()], axis=-1)
+    """Corners (c, dim) of the boxes; where some are unbounded, all combinations of bounds."""
+    dim = low.shape[-1]
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        sides = np.stack([low, high])  # (2, b, dim)
+        return np.concatenate(
+            [
+                np.stack([sides[s, :, d] for d, s in enumerate(chosen)], axis=-1)
+                for chosen in product((0, 1), repeat=dim)
+            ]
+        )
+    sides = np.concatenate([low, high])
+    bounds = [np.unique(side[np.isfinite(side)]) for side in sides.T]
+    return np.stack(np.meshgrid(*bounds, indexing="ij"), axis=-1).reshape(-1, dim)
 
 
 def _near(points: Array, aims: Array, low: Array, high: Array) -> tuple[Array, Array]:

@@ -12,9 +12,19 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dibs.envs import Array, Car2D
+from dibs.envs import Array, Car2D, Reacher, SimpleDrone
 from dibs.errors import DibsError
-from dibs.evaluation.oracles import CONTROLLERS, Controlled, Controller, Goal, drive, oracle, oracle_rollouts
+from dibs.evaluation.oracles import (
+    CONTROLLERS,
+    Controlled,
+    Controller,
+    Goal,
+    drive,
+    fly,
+    oracle,
+    oracle_rollouts,
+    reach,
+)
 from dibs.families import Family, families, get_benchmark, get_family, load_family
 from dibs.seeding import stream
 from dibs.simulation import SpecTask, draw
@@ -156,6 +166,31 @@ def test_detours_keep_clear_of_boxes():
     assert np.linalg.norm(states - goal.aim, axis=-1).max() < 0.2
 
 
+@pytest.mark.parametrize("sides", [3, 4])
+def test_detours_in_space_lead_through_a_window(sides):
+    """Walls may be unbounded; without the one above, the way leads over the others."""
+    x, z = 3.0, 2.0
+    low = np.array([[-np.inf, 4.0, -np.inf], [x + 1.0, 4.0, -np.inf], [-np.inf, 4.0, -np.inf], [-np.inf, 4.0, z + 1.0]])
+    high = np.array([[x - 1.0, 6.0, np.inf], [np.inf, 6.0, np.inf], [np.inf, 6.0, z - 1.0], [np.inf, 6.0, np.inf]])
+    low, high = low[:sides], high[:sides]
+    goal, drone, rng = Goal(np.array([-2.0, 10.0, 0.0]), low, high), SimpleDrone(), np.random.default_rng(0)
+    states = rng.uniform([-4.0, -2.0, -3.0], [4.0, 3.5, 5.0], (200, 3))
+    for _ in range(30):
+        states = drone.step(states, fly(drone, goal, states), rng.uniform(-1, 1, states.shape))
+        assert not ((states[:, None] > low) & (states[:, None] < high)).all(axis=-1).any()
+    assert np.linalg.norm(states - goal.aim, axis=-1).max() < 0.2
+
+
+def test_an_arm_follows_straight_lines_past_obstacles():
+    low, high = np.array([[3.0, 2.0]]), np.array([[4.0, 12.0]])
+    goal, arm, rng = Goal(np.array([5.5, 4.0]), low, high), Reacher(), np.random.default_rng(0)
+    states = rng.uniform([0.5, 2.0], [2.5, 5.0], (200, 2))
+    for _ in range(40):
+        states = arm.step(states, reach(arm, goal, states), rng.uniform(-1, 1, states.shape))
+        assert not ((states > low) & (states < high)).all(axis=-1).any()
+    assert np.linalg.norm(states - goal.aim, axis=-1).max() < 0.2
+
+
 @pytest.mark.parametrize("name", ["car2d-reach-obs", "simpledrone-reach", "droneattitude-reach", "reacher-drop-same-8"])
 def test_actions_have_the_shape_of_the_states(name):
     family = get_family(name)
@@ -201,10 +236,10 @@ def test_an_oracle_knows_only_its_tasks():
 
 
 def test_what_the_oracles_cannot_do_is_said(monkeypatch):
-    data = get_family("simpledrone-reach").description_data()
-    data["regions"]["o"] = {"center": [2.0, 3.0, 2.0], "half_width": 0.5}
+    data = get_family("droneattitude-reach").description_data()
+    data["regions"]["o"] = {"center": [2.0, 3.0, 2.0, None, None], "half_width": 0.5}
     data |= {"specification": "achieve reach(g1) ensuring avoid(o)", "benchmarks": {}}
-    with pytest.raises(DibsError, match="oracle of SimpleDrone knows no way around obstacles"):
+    with pytest.raises(DibsError, match="oracle of DroneAttitude knows no way around obstacles"):
         oracle(load_family(data).tasks([0]), 0, "start>g1")
     data |= {"specification": "achieve reach(g1) ensuring avoid(o) | reach(g2)"}
     with pytest.raises(DibsError, match="only conjunctions of avoid"):
