@@ -21,7 +21,7 @@ from dibs.drawing.style import FORMATS, save
 from dibs.errors import DibsError, unknown
 from dibs.evaluation.evaluate import EvaluationSettings, summarize
 from dibs.families import SUFFIXES as FAMILY_SUFFIXES
-from dibs.families import Benchmark, Family, Split
+from dibs.families import Benchmark, Family, Split, show_warnings
 from dibs.files import check_suffix, read_metadata, read_table
 from dibs.methods import Method, Model, get_method
 from dibs.pipeline import open_model
@@ -54,6 +54,8 @@ def train(
     and what is up to date there is read instead of made. With `tensorboard`, event files of teachers and methods are
     written below that folder.
     """
+    if progress:
+        show_warnings(family)
     if tensorboard is not None:
         check_tensorboard()
     chain = Chain(

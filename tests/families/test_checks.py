@@ -262,3 +262,10 @@ def test_out_of_reach_is_what_a_straight_run_misses(distance, degrees, horizon):
     reached = bool(region.contains(ways).any()) or distance <= horizon
     if abs(distance - horizon) > 0.3:  # the box is reached at its corner a little earlier
         assert (0 in family.out_of_reach) == (not reached)
+
+
+def test_training_in_python_prints_warnings(capsys):
+    family = load_family(small(regions__c={"center": [9.0, 9.0], "half_width": 1.0}) | {"name": "printed"})
+    with pytest.raises(DibsError, match="larger than the last index"):
+        dibs.train(family, gap=99)
+    assert "warning: printed: regions.c: the specification does not use it" in capsys.readouterr().err
