@@ -98,7 +98,6 @@ class Console(logging.Handler):
         self._progress = RunProgress({})
         self._printed = 0.0
         self._status = ""
-        self._failed: list[StartedJob] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print what a record says, if anything."""
