@@ -74,6 +74,11 @@ rule evaluations:
         EVALUATIONS,
 
 
+rule requirements:
+    input:
+        REQUIREMENTS,
+
+
 rule teachers:
     input:
         TEACHERS,

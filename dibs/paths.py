@@ -46,6 +46,10 @@ class Layout:
         """The description of a family that was run here, so that models can be opened without its file."""
         return self.root / "families" / f"{name}.yaml"
 
+    def requirements(self, family: str) -> Path:
+        """What the benchmarks of a family require, as measured here."""
+        return self.root / "requirements" / f"{family}.json"
+
     def table(self, name: str) -> Path:
         return self.root / "tables" / name
 

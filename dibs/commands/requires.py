@@ -18,9 +18,12 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "benchmark",
         metavar="BENCHMARK",
-        help="id of a benchmark or a pattern such as 'car2d-*', or FAMILY.yaml[:ID], for all or one of its benchmarks",
+        help="id of a benchmark, a pattern such as 'car2d-*', or FAMILY.yaml:ID; a family or FAMILY.yaml for all its "
+        "benchmarks",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="add the answers to this file")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.json", help="add the answers to this file (default: in --results)"
+    )
     parser.add_argument("--seed", type=int, default=1000, help="seed of the search (default: 1000)")
     parser.add_argument(
         "--results", type=Path, help="keep the teacher of index 0 in this folder, or read it from there"
@@ -42,14 +45,20 @@ def run(args: argparse.Namespace) -> None:
     from dibs.progress import display
     from dibs.runs import Chain, densest_split, method_settings
     from dibs.settings import parse_settings
+    from dibs.spectrl import parse
+    from dibs.spectrl.stages import stages_of
 
     settings = parse_settings(RequirementSettings, args.settings, "--settings")
     if args.output is not None and args.output.suffix != ".json":
         raise DibsError(f"{args.output}: expected a name that ends in .json")
-    answers = read_json(args.output) if args.output is not None and args.output.is_file() else {}
     motion, chains = get_method("motion"), dict[str, Chain]()
+    policies: dict[str, dict[str, Any]] = {}
+    # Long benchmarks first: their policies are tried on others of the family.
+    chosen = sorted(
+        find_benchmarks(args.benchmark), key=lambda b: (b.family.name, -stages_of(parse(b.specification)).depth)
+    )
     with display(not args.quiet) as shown:
-        for benchmark in find_benchmarks(args.benchmark):
+        for benchmark in chosen:
             family = benchmark.family
             show_warnings(family)
             if family.name not in chains:
@@ -58,10 +67,13 @@ def run(args: argparse.Namespace) -> None:
             chain = chains[family.name]
             model = chain.model(motion, benchmark, method_settings(motion))
             shown.begin(benchmark.id)
-            measurement = Measurement(benchmark, model, chain.split.indices, settings, args.seed)
+            measurement = Measurement(
+                benchmark, model, chain.split.indices, settings, args.seed, policies.get(family.name, {})
+            )
             found = measurement.run(lambda text, *_, name=benchmark.id: shown.report(name, text))
             shown.finish(benchmark.id, f"{found.seconds:.0f} s, {found.steps:,} steps")
             print(f"{benchmark.id}: {found.sentence}", flush=True)
-            if args.output is not None:
-                answers[benchmark.id] = found.data()
-                write_json(args.output, dict(sorted(answers.items())))
+            output = args.output or (None if chain.layout is None else chain.layout.requirements(family.name))
+            if output is not None:
+                answers = read_json(output) if output.is_file() else {}
+                write_json(output, dict(sorted({**answers, benchmark.id: found.data()}.items())))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class SearchSettings:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    searches: Count = 3
+    searches: Count = 2
     """Searches from scratch, stage after stage; the best one is continued on all stages together."""
     population: Count = 128
     """Candidates per generation; the first one has four times as many."""
@@ -159,7 +159,7 @@ def kinds(environment: Environment) -> dict[str, tuple[Form, ...]]:
     plain = type(environment).observe is Environment.observe
     names = environment.state_names if plain else [f"observation {n}" for n in range(environment.observation_dim)]
     single = tuple(OneVariable(n, name) for n, name in enumerate(names))
-    return {"constant": (Constant(),), "one variable": single, "affine": (Affine(len(names)),), "sum": (Sum(single),)}
+    return {"constant": (Constant(),), "affine": (Affine(len(names)),), "one variable": single, "sum": (Sum(single),)}
 
 
 # --- the policy ------------------------------------------------------------------------------------------
@@ -246,6 +246,13 @@ class Closest:
 # --- the search ------------------------------------------------------------------------------------------
 
 
+class Found(NamedTuple):
+    """A policy by stage."""
+
+    forms: tuple[Form, ...]
+    theta: tuple[Array, ...]  # each (1, size, actions)
+
+
 @dataclass
 class Search:
     """A search of one benchmark's index-free policy; `task` has the indices on which candidates are compared."""
@@ -265,21 +272,28 @@ class Search:
     def policy(self, forms: Sequence[Form], theta: Sequence[Array]) -> IndexFree:
         return IndexFree(tuple(forms), [np.asarray(t, dtype=np.float32) for t in theta], self.center, self.half)
 
-    def best(self, choices: Sequence[Form]) -> tuple[list[Form], list[Array]]:
-        """Return the best form and parameters (1, size, actions) of every stage."""
-        found = []
-        for _ in range(self.settings.searches):
-            forms, theta = self._stage_by_stage(choices)
-            found.append((forms, theta, self._score(forms, theta)))
-            if found[-1][2] > DONE:
-                break
-        forms, theta, score = max(found, key=lambda one: one[2])
-        if score <= DONE:
-            joint, better = self._together(forms, theta)
-            theta = joint if better > score else theta
-        return forms, theta
+    def best(self, choices: Sequence[Form], known: Found | None = None) -> Found:
+        """Return the best form and parameters of every stage.
 
-    def _stage_by_stage(self, choices: Sequence[Form]) -> tuple[list[Form], list[Array]]:
+        What is `known` from a benchmark with the same first stages is tried first.
+        """
+        found: list[tuple[Found, float]] = []
+        stages = self.task.stages
+        if known is not None and len(known.forms) >= stages:
+            prefix = Found(known.forms[:stages], known.theta[:stages])
+            found.append((prefix, self._score(prefix)))
+        # One search is enough for a few numbers per stage.
+        searches = 1 if all(form.size == 1 for form in choices) else self.settings.searches
+        while len(found) < searches and not (found and found[-1][1] > DONE):
+            chosen = self._stage_by_stage(choices)
+            found.append((chosen, self._score(chosen)))
+        best, score = max(found, key=lambda one: one[1])
+        if score > DONE:
+            return best
+        joint, better = self._together(best)
+        return joint if better > score else best
+
+    def _stage_by_stage(self, choices: Sequence[Form]) -> Found:
         """Search every stage over the given forms, after the ones before it are fixed."""
         forms: list[Form] = []
         theta: list[Array] = []
@@ -297,10 +311,11 @@ class Search:
             form, chosen, _ = max(found, key=lambda one: one[2])
             forms.append(form)
             theta.append(chosen[None])
-        return forms, theta
+        return Found(tuple(forms), tuple(theta))
 
-    def _together(self, forms: Sequence[Form], theta: Sequence[Array]) -> tuple[list[Array], float]:
+    def _together(self, found: Found) -> tuple[Found, float]:
         """Search the parameters of all stages from where they are."""
+        forms, theta = found
         sizes = np.cumsum([form.size * self.actions for form in forms])[:-1]
 
         def split(population: Array) -> list[Array]:
@@ -312,7 +327,7 @@ class Search:
         spread[0] = 0.0
         compare = lambda population: self._scores(forms, split(population), self.task.stages, 4)  # noqa: E731
         chosen, score = self._evolve(compare, start + spread, 3 * self.settings.generations, 0.03)
-        return split(chosen[None]), score
+        return Found(forms, tuple(split(chosen[None]))), score
 
     def _evolve(
         self, compare: Callable[[Array], Array], first: Array, generations: int, jitter: float = 0.1
@@ -338,8 +353,8 @@ class Search:
         best = int(scores.argmax())
         return finalists[best], float(scores[best])
 
-    def _score(self, forms: Sequence[Form], theta: Sequence[Array]) -> float:
-        return float(np.mean([self._scores(forms, theta, self.task.stages)[0] for _ in range(4)]))
+    def _score(self, found: Found) -> float:
+        return float(np.mean([self._scores(found.forms, found.theta, self.task.stages)[0] for _ in range(4)]))
 
     def _scores(self, forms: Sequence[Form], theta: Sequence[Array], stages: int, times: int = 1) -> Array:
         """Return the mean over indices (candidates,) of how well the first stages are done; 1 is solved everywhere."""

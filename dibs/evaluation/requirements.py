@@ -8,7 +8,7 @@ says something about the benchmark, not about a method.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from dibs.baselines import ars
 from dibs.baselines.flat import FlatView, flat_policy
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings, count_satisfied
-from dibs.evaluation.index_free import SLOW, Search, SearchSettings, kinds
+from dibs.evaluation.index_free import SLOW, Found, Search, SearchSettings, kinds
 from dibs.families import Benchmark
 from dibs.methods import Model, get_method
 from dibs.progress import Reporter
@@ -95,6 +95,10 @@ class Requirement:
             return "nothing"
         return "motion" if self.motion >= ENOUGH else "more"
 
+    def is_of(self, benchmark: Benchmark) -> bool:
+        """Whether it was measured on the family as it is now, by this version of the search."""
+        return self.version == VERSION and self.tasks == tasks_digest(benchmark)
+
     @property
     def sentence(self) -> str:
         """The answer in one line."""
@@ -116,8 +120,9 @@ def known_requirement(benchmark: Benchmark) -> Requirement | None:
     for name in registry.names("requirements"):
         entry = registry.load("requirements", name)
         found = (entry() if callable(entry) else entry).get(benchmark.id)
-        if found is not None and found.get("version") == VERSION and found.get("tasks") == tasks_digest(benchmark):
-            return requirement_of(found, f"answers of '{name}'")
+        answer = None if found is None else requirement_of(found, f"answers of '{name}'")
+        if answer is not None and answer.is_of(benchmark):
+            return answer
     return None
 
 
@@ -153,6 +158,8 @@ class Measurement:
     train: Sequence[int]
     settings: RequirementSettings
     seed: int
+    found: dict[str, Found] = field(default_factory=dict)
+    """Policies by kind that were found for a longer benchmark of the family, and then for this one."""
 
     def run(self, report: Reporter) -> Requirement:
         """Measure what the benchmark requires."""
@@ -205,9 +212,9 @@ class Measurement:
         shares: dict[str, float] = {}
         words: dict[str, str] = {}
         for kind, forms in kinds(self.benchmark.family.environment).items():
-            chosen, theta = search.best(forms)
-            shares[kind] = self._measure(search.policy(chosen, theta))
-            words[kind] = _in_words([form.words for form in chosen])
+            found = self.found[kind] = search.best(forms, self.found.get(kind))
+            shares[kind] = self._measure(search.policy(*found))
+            words[kind] = _in_words([form.words for form in found.forms])
             report(f"{words[kind]}: {shares[kind]:.0%} of the indices, {search.steps:,} steps")
             if shares[kind] == 1.0:
                 return shares, words, search.steps

@@ -27,7 +27,8 @@ def scalability(runs: pd.DataFrame, options: Options, k: int, counts: bool = Fal
     """
     runs = _shown(runs.assign(k=runs["benchmark"].map(goals)), options)
     k = min(k, int(runs["k"].max()))
-    rows = {title: where(runs, family=family, k=k) for family, title in REACH.items()}
+    shown = {title: where(runs, family=family, k=k) for family, title in REACH.items()}
+    rows = {f"{title} (requires: {_required(part)})": part for title, part in shown.items() if len(part)}
 
     def over_k(ax: Axes, part: pd.DataFrame, methods: Sequence[str]) -> str:
         part = where(runs, family=part["family"].iloc[0])
@@ -82,6 +83,11 @@ def reacher(runs: pd.DataFrame, options: Options, blocks: int) -> Figure:
         ax.set_title(f"Reacher, {blocks} blocks", fontweight="bold")
         style.legend(figure, runs, bars=True, ours=OURS[0])
     return figure
+
+
+def _required(part: pd.DataFrame) -> str:
+    """Return what the benchmarks of a row require."""
+    return " or ".join(sorted(set(part["requires"])))
 
 
 def _shown(runs: pd.DataFrame, options: Options) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from dibs.paper.numbers import (
 from dibs.studies.collect import where
 from dibs.studies.formats import NONE, Column, Row, Table, fill, span
 from dibs.studies.reports import Options
-from dibs.studies.tables import CELL, RATIOS, adapted_note, relative_columns, relative_row
+from dibs.studies.tables import CELL, RATIOS, adapted_note, more_note, relative_columns, relative_row
 
 FACTOR = 1.5
 TRIVIAL = 0.1
@@ -52,13 +52,14 @@ def table1(frame: pd.DataFrame, options: Options) -> Table:
             row = relative_row(frame, ours, baseline) | {"in_paper": ours == "dibs" and baseline in BASELINES}
             paper = {f"{kind}_paper": numbers.get(baseline) for kind, numbers in RELATIVE.items()}
             rows.append(row | (paper if row["in_paper"] else dict.fromkeys(paper)))
-    columns = relative_columns("Baseline")
+    columns = relative_columns("Baseline", frame)
     columns.insert(3, Column("paper", lambda r: fill("{training_paper:.2f}×", r, NONE) if r["in_paper"] else ""))
     columns.insert(5, Column("paper", lambda r: fill("{unseen_paper:.2f}×", r, NONE) if r["in_paper"] else ""))
     notes = [
         f"The paper's numbers: {RELATIVE_SOURCE}. {NONE}: the baseline solves no task, so the ratio is undefined.",
         "In brackets: 95% stratified bootstrap interval. Solved: our sum, then the baseline's, over the cells "
         "(benchmark and split) that both have; cells: how many of ours those are.",
+        more_note(frame),
         *adapted_note(frame),
     ]
     caption = "Relative aggregate performance: how many times as many tasks as a baseline our method solves."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pandas as pd
 from dibs import registry
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import summarize
-from dibs.families import benchmarks, families
+from dibs.evaluation.requirements import UNKNOWN, known_group, requirement_of
+from dibs.families import Benchmark, benchmarks, families, get_benchmark, load_family
 from dibs.files import damaged, read_json, read_table
 from dibs.methods import get_method, in_order
 from dibs.paths import Layout, timing
@@ -25,7 +27,7 @@ from dibs.provenance import check_kind
 IDENTITY = ("method", "benchmark", "split", "seed")
 """What distinguishes one evaluation from another."""
 COLUMNS = (
-    *(*IDENTITY, "family", "train_size", "unseen_size", "training_count", "training_ratio"),
+    *(*IDENTITY, "family", "requires", "train_size", "unseen_size", "training_count", "training_ratio"),
     "training_rate",  # mean satisfaction rate at the training indices
     *("zero_shot_count", "zero_shot_ratio", "beyond_ratio", "far_ratio"),
     "straddling",  # tasks up to L whose interval contains δ: with more rollouts they might count differently
@@ -125,6 +127,7 @@ def _run(file: Path) -> dict[str, Any]:
     train, unseen, beyond, far = (rows["role"] == role for role in ROLES)
     return {
         **{key: meta[key] for key in _KEYS},
+        "requires": requires(meta["benchmark"], meta["family"], Layout(Path(*file.parts[:-5]))),
         **{"train_size": int(train.sum()), "unseen_size": int(unseen.sum())},
         **{"training_count": float(rows["succeeds"][train].sum()), "training_rate": rows["rate"][train].mean()},
         **summarize(rows["role"].tolist(), rows["succeeds"].tolist()),
@@ -144,6 +147,24 @@ def _seconds(evaluation: Path, meta: dict[str, Any]) -> float:
     unit = method.unit(meta["family"], meta["benchmark"])
     file = timing(Layout(root[0]).model(method.model_method, unit, meta["split"], meta["seed"]))
     return float(sum(read_json(file).values())) if file.exists() else float("nan")
+
+
+@cache
+def requires(benchmark: str, family: str, layout: Layout) -> str:
+    """Return what a benchmark requires: the registered answer, or the one in the folder of the results."""
+    if benchmark in benchmarks():
+        known = known_group(get_benchmark(benchmark))
+        if known != UNKNOWN:
+            return known
+    file, description = layout.requirements(family), layout.family(family)
+    if not (file.is_file() and description.is_file()):
+        return UNKNOWN
+    found = load_family(description)
+    answers = read_json(file)
+    if benchmark not in answers or benchmark not in found.benchmark_ids:
+        return UNKNOWN
+    answer = requirement_of(answers[benchmark], str(file))
+    return answer.group if answer.is_of(Benchmark(benchmark, found, benchmark, family)) else UNKNOWN
 
 
 def collect_indices(runs: pd.DataFrame) -> pd.DataFrame:

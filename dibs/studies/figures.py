@@ -19,12 +19,13 @@ from matplotlib.patches import Patch
 from dibs import paths
 from dibs.errors import DibsError
 from dibs.files import read_json, read_metadata
-from dibs.methods import label
+from dibs.methods import in_order, label
 from dibs.provenance import check_kind, check_together
 from dibs.statistics import wilson
 from dibs.studies import style
 from dibs.studies.collect import collect_indices, groups, middle_split, split_order, where
 from dibs.studies.reports import Options
+from dibs.studies.tables import CELL, MORE, RATIOS
 
 INK = "#444444"
 
@@ -34,6 +35,44 @@ def ratios(runs: pd.DataFrame, options: Options) -> Figure:
     training, zero_shot, _ = style.OVER_TRAIN.values()
     rows = {name: part for (name,), part in groups(runs, "benchmark")}
     return style.rows_of_panels(runs, rows, {"training": training, "zero-shot": zero_shot}, ceiling=False)
+
+
+def by_requirement(runs: pd.DataFrame, options: Options) -> Figure:
+    """Mean ratios of every method over all benchmarks, and next to them over those that require more."""
+    methods, more = in_order(runs["method"]), where(runs, requires=MORE)
+    parts = {
+        f"all {_benchmarks(runs)}": runs,
+        f"{_benchmarks(more)} that require{'s' * (more['benchmark'].nunique() == 1)} more": more,
+    }
+    with style.in_print():
+        figure = Figure(figsize=(style.WIDTH, 3.3), layout="constrained")
+        panels = figure.subplots(2, 2, sharex=True, sharey=True)
+        for column, (title, part) in zip(panels.T, parts.items(), strict=True):
+            column[0].set_title(title)
+            cells = part.groupby(["method", *CELL])[list(RATIOS)].mean()
+            for ax, ratio in zip(column, RATIOS, strict=True):
+                style.value_axis(ax, ratio.removesuffix("_ratio").replace("_", "-") + " ratio")
+                if part.empty:
+                    ax.text(
+                        0.5, 0.5, "no benchmark here is known\nto require more", transform=ax.transAxes, **style.QUIET
+                    )
+                for at, method in enumerate(methods):
+                    if method in cells.index.get_level_values("method"):
+                        found = cells.loc[method][ratio]
+                        ax.bar(at, found.mean(), 0.8, **style.bar(method))
+                        ax.text(at, 1.02, str(len(found)), ha="center", va="bottom", fontsize=style.NOTE, color=INK)
+                ax.set(xticks=[], xlim=(-0.7, len(methods) - 0.3))
+        for ax in panels[:, 1]:
+            ax.set_ylabel("")
+        style.legend(figure, runs, bars=True, ceiling=False)
+        text = "means over cells (benchmark and split), each by its mean over seeds; their number is above"
+        figure.supxlabel(text, fontsize=style.NOTE)
+    return figure
+
+
+def _benchmarks(runs: pd.DataFrame) -> str:
+    count = runs["benchmark"].nunique()
+    return f"{count} benchmark{'s' * (count != 1)}"
 
 
 # --- along the index -------------------------------------------------------------------------------------

@@ -186,6 +186,13 @@ REPORTS = (
         "dibs.studies.figures:ratios",
     ),
     Report(
+        "by_requirement",
+        "figure",
+        "Training ratio and zero-shot ratio, means over all benchmarks and splits, and next to them over those that "
+        "require more than a policy that does not know the index, or the moved teacher of index 0.",
+        "dibs.studies.figures:by_requirement",
+    ),
+    Report(
         "success_by_index",
         "figure",
         "Satisfaction rate at every index, per split and method. Training indices are marked.",

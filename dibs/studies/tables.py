@@ -16,8 +16,9 @@ import pandas as pd
 from scipy import stats
 
 from dibs import registry
+from dibs.evaluation.requirements import UNKNOWN
 from dibs.methods import get_method, in_order, label
-from dibs.studies.collect import benchmark_order, groups, split_order
+from dibs.studies.collect import benchmark_order, groups, split_order, where
 from dibs.studies.formats import NONE, Column, Row, Table, span
 from dibs.studies.reports import Options
 
@@ -51,6 +52,9 @@ def interquartile_mean(*groups: np.ndarray, axis: int = -1) -> Any:
 
 METHOD = Column("Method", lambda r: label(r["method"]), "l")
 SEEDS = Column("Seeds", "{seeds}")
+REQUIRES = Column("Requires", "{requires}", "l")
+MORE = "more"
+"""The group of benchmarks that no index-free policy and no motion solves."""
 
 
 def relative(frame: pd.DataFrame, options: Options) -> Table:
@@ -59,24 +63,44 @@ def relative(frame: pd.DataFrame, options: Options) -> Table:
     notes = [
         f"{NONE}: the other method solves no task, so the ratio is undefined. In brackets: 95% stratified bootstrap "
         "interval. Solved: sums over the cells (benchmark and split) both have; cells: how many of the method's own.",
+        more_note(frame),
         *adapted_note(frame),
     ]
     caption = "Relative aggregate performance: how many times as many tasks as another method a method solves."
-    return Table("relative", caption, rows, relative_columns("Compared with"), 1, notes)
+    return Table("relative", caption, rows, relative_columns("Compared with", frame), 1, notes)
 
 
 def relative_row(frame: pd.DataFrame, ours: str, theirs: str) -> Row:
-    """Compare the tasks that two methods solve."""
-    return _compare(frame, ours, theirs, {"training": COUNTS[0], "unseen": COUNTS[1]}, "ratio", ratio_of_sums)
+    """Compare the tasks that two methods solve, on all benchmarks and, as `more_…`, on those that require more."""
+    counts = {"training": COUNTS[0], "unseen": COUNTS[1]}
+    every, more = (
+        _compare(part, ours, theirs, counts, "ratio", ratio_of_sums) for part in (frame, where(frame, requires=MORE))
+    )
+    return every | {f"{MORE}_{key}": value for key, value in more.items() if key not in ("method", "baseline")}
 
 
-def relative_columns(other: str) -> list[Column]:
-    """Return what readers see of a comparison."""
+def more_note(frame: pd.DataFrame) -> str:
+    """Say which benchmarks require more than an index-free policy or motion."""
+    found = benchmark_order(where(frame, requires=MORE)["benchmark"])
+    unknown = benchmark_order(where(frame, requires=UNKNOWN)["benchmark"])
+    text = f"More: benchmarks that require more than an index-free policy or motion, here {', '.join(found)}."
+    if not found:
+        text = "More: none of these benchmarks is known to require more than an index-free policy or motion."
+    return text + (f" Not measured: {', '.join(unknown)}." if unknown else "")
 
-    def times(kind: str) -> Callable[[Row], str]:
+
+def relative_columns(other: str, frame: pd.DataFrame) -> list[Column]:
+    """Return what readers see of a comparison; benchmarks that require more have columns if there are any."""
+
+    def times(kind: str, group: str = "") -> Callable[[Row], str]:
         ratio = Column("", (f"{{{kind}_ratio:.2f}}×", f" [{{{kind}_low:.2f}}, {{{kind}_high:.2f}}]"))
-        return lambda row: ratio.text(row) if row["cells"] else "not run"
+        return lambda row: ratio.text(row) if row[f"{group}cells"] else "not run"
 
+    more = [
+        Column("More: training tasks", times(f"{MORE}_training", f"{MORE}_")),
+        Column("unseen tasks", times(f"{MORE}_unseen", f"{MORE}_")),
+        Column("cells", f"{{{MORE}_cells}} of {{{MORE}_cells_ours}}"),
+    ]
     return [
         METHOD,
         Column(other, lambda r: label(r["baseline"]), "l"),
@@ -86,6 +110,7 @@ def relative_columns(other: str) -> list[Column]:
         Column("Unseen solved", "{unseen_ours:.1f} to {unseen_theirs:.1f}"),
         Column("Cells", "{cells} of {cells_ours}"),
         SEEDS,
+        *(more if (frame["requires"] == MORE).any() else []),
     ]
 
 
@@ -159,13 +184,13 @@ def adapted_note(frame: pd.DataFrame) -> list[str]:
 
 def benchmarks(frame: pd.DataFrame, options: Options) -> Table:
     """Results per benchmark and method, over all splits."""
-    lead = [Column("Benchmark", "{benchmark}", "l"), Column("Splits", "{splits}", "l"), METHOD]
+    lead = [Column("Benchmark", "{benchmark}", "l"), REQUIRES, Column("Splits", "{splits}", "l"), METHOD]
     return _per_benchmark(frame, "benchmarks", ("benchmark", "method"), lead, "over all splits; counts are sums")
 
 
 def splits(frame: pd.DataFrame, options: Options) -> Table:
     """Results per benchmark, split and method."""
-    lead = [Column("Benchmark", "{benchmark}", "l"), Column("Split", "{split}", "l")]
+    lead = [Column("Benchmark", "{benchmark}", "l"), REQUIRES, Column("Split", "{split}", "l")]
     lead += [Column("|Train|", "{train_size}"), METHOD]
     return _per_benchmark(frame, "splits", ("benchmark", "train_size", "split", "method"), lead, "per split")
 
@@ -203,7 +228,8 @@ def _summarized(part: pd.DataFrame) -> Row:
     Standard deviations are over the seeds that have every split.
     """
     cells = part.groupby("split", sort=False)
-    row: Row = {"splits": " ".join(split_order(part)), "seeds": span(cells.size())}
+    row: Row = {"requires": part["requires"].iloc[0], "splits": " ".join(split_order(part))}
+    row |= {"seeds": span(cells.size())}
     row |= {size: int(cells[size].first().sum()) for size in ("train_size", "unseen_size")}
     row |= {"straddling": int(part["straddling"].sum()), "tasks": int(part[["train_size", "unseen_size"]].sum().sum())}
     for column, over in (*dict.fromkeys(RATIOS, "mean").items(), *dict.fromkeys(COUNTS, "sum").items()):

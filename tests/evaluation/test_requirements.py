@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,11 @@ from dibs.evaluation.requirements import (
 )
 from dibs.families import Benchmark, Family, load_family
 from dibs.methods import get_method
+from dibs.paths import Layout
 from dibs.runs import Chain, densest_split, method_settings
 from dibs.simulation import SpecTask, StateRecorder, draw, rollout
 from dibs.spectrl import satisfied
+from dibs.studies.collect import requires
 
 SMALL = SearchSettings(searches=1, population=32, generations=8, rollouts=4, indices=5)
 
@@ -176,7 +179,7 @@ def test_a_family_that_requires_motion():
     found = load_family(found.description_data() | {"environment": {"name": "SimpleDrone"}} | spatial())
     answer = measure(found, ars_factor=1)
     assert answer.group == "motion" and answer.motion == 1.0 and answer.index_free < 0.95
-    assert list(answer.candidates) == ["constant", "one variable", "affine", "sum", "network"]
+    assert list(answer.candidates) == ["constant", "affine", "one variable", "sum", "network"]
     assert answer.index_free == max(answer.candidates.values())
 
 
@@ -226,12 +229,19 @@ def test_damaged_answers_are_named():
 # --- the command -----------------------------------------------------------------------------------------
 
 
+QUICK = json.dumps({"search": {"population": 32, "generations": 8, "searches": 1}, "rollouts": 100})
+
+
+def saved(found: Family, folder: Path) -> Path:
+    """Write a family's file."""
+    found.save(folder / "mine.yaml")
+    return folder / "mine.yaml"
+
+
 def test_the_command_adds_answers_to_a_file(tmp_path, capsys):
-    file, output = tmp_path / "mine.yaml", tmp_path / "answers.json"
-    family().save(file)
+    file, output = saved(family(), tmp_path), tmp_path / "answers.json"
     output.write_text('{"other": {"requires": "more"}}')
-    settings = json.dumps({"search": {"population": 32, "generations": 8, "searches": 1}, "rollouts": 100})
-    argv = ["requires", str(file), "--settings", settings, "--results", str(tmp_path), "--output", str(output)]
+    argv = ["requires", str(file), "--settings", QUICK, "--results", str(tmp_path), "--output", str(output)]
     assert main(argv) == 0
     said = capsys.readouterr()
     assert said.out.startswith("mine: nothing: a policy that does not know the index solves it (index-free 100%")
@@ -255,3 +265,16 @@ def test_the_command_adds_answers_to_a_file(tmp_path, capsys):
 def test_mistakes_are_named(argv, message, capsys):
     assert main(argv) == 1
     assert message in capsys.readouterr().err
+
+
+def test_tables_show_the_answers_in_the_folder_of_the_results(tmp_path):
+    """Of a family that nobody has registered, as long as its description is the one that was measured."""
+    found = family()
+    layout = Layout(tmp_path)
+    assert requires("mine", "mine", layout) == UNKNOWN
+    assert main(["requires", str(saved(found, tmp_path)), "--settings", QUICK, "--results", str(tmp_path)]) == 0
+    requires.cache_clear()
+    assert requires("mine", "mine", layout) == "nothing"
+    family(horizon=7).save(layout.family("mine"))
+    requires.cache_clear()
+    assert requires("mine", "mine", layout) == UNKNOWN

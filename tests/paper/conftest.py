@@ -44,6 +44,7 @@ def made_up(methods: Iterable[str], benchmarks: Iterable[str], splits: Iterable[
                         {
                             **dict.fromkeys(COLUMNS, 0.0),
                             **{"method": method, "benchmark": benchmark, "family": family.name, "split": split},
+                            "requires": "more" if "opposite" in benchmark or "choice" in benchmark else "nothing",
                             **{"seed": seed, "train_size": train, "unseen_size": unseen, "delta": 0.9, "file": "x"},
                             **{"training_count": float(solved), "training_ratio": solved / train},
                             **{"zero_shot_count": float(zero_shot), "zero_shot_ratio": zero_shot / unseen},
@@ -81,7 +82,7 @@ def runs() -> Callable[..., pd.DataFrame]:
         names = ("method", "benchmark", "split", "seed", "training_count", "zero_shot_count")
         frame = pd.DataFrame([dict(zip(names, row, strict=True)) for row in rows])
         frame = frame.assign(family=frame["benchmark"].str.replace(r"-[kl]\d$", "", regex=True))
-        frame = frame.assign(train_size=4, unseen_size=10, steps=np.nan, delta=0.9)
+        frame = frame.assign(requires="nothing", train_size=4, unseen_size=10, steps=np.nan, delta=0.9)
         frame["training_ratio"] = frame["training_count"] / frame["train_size"]
         frame["zero_shot_ratio"] = frame["zero_shot_count"] / frame["unseen_size"]
         return frame.reindex(columns=list(COLUMNS))

@@ -77,11 +77,13 @@ def test_scalability_has_the_papers_panels(made, reach):
     every = made(METHODS, [f"{family}-k{k}" for family in families for k in (1, 5)], ["gap20", "gap4"], 1)
     k5 = figures.scalability(every, USUAL, 5, counts=True)
     titles = ["(i) Car2D k-reachability", "(ii) SimpleDrone k-reachability", "(iii) DroneAttitude k-reachability"]
-    assert [sub.get_suptitle() for sub in k5.subfigs] == titles
+    assert [sub.get_suptitle() for sub in k5.subfigs] == [f"{title} (requires: nothing)" for title in titles]
     assert len(k5.axes) == 9 and len(k5.legends) == 1 and k5.get_figwidth() == style.WIDTH
     assert texts(k5.legends[0]) == ["ARS", "BC", "MAML", "VariBAD", "GenRL", "DIBS (ours)", "all unseen tasks"]
     k1 = figures.scalability(reach, USUAL, 1)
-    assert len(k1.axes) == 2 and [sub.get_suptitle() for sub in k1.subfigs] == ["Car2D k-reachability"]
+    assert len(k1.axes) == 2 and [sub.get_suptitle() for sub in k1.subfigs] == [
+        "Car2D k-reachability (requires: nothing)"
+    ]
     assert texts(k1.legends[0]) == ["ARS", "BC", "MAML", "VariBAD", "GenRL", "DIBS (ours)", "DIBS+"]
 
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from dibs.drawing.style import save
 from dibs.errors import DibsError
 from dibs.files import read_tensors, write_tensors
-from dibs.methods import get_method
+from dibs.methods import get_method, in_order
 from dibs.studies import figures, style
 from dibs.studies.collect import collect_indices
 from dibs.studies.reports import USUAL, Options
@@ -129,6 +129,19 @@ def test_methods_can_be_told_apart():
 
 
 # --- along the index -------------------------------------------------------------------------------------
+
+
+def test_by_requirement(reach):
+    runs = reach.assign(requires=reach["benchmark"].map({"car2d-reach-k5": "more"}).fillna("nothing"))
+    figure = figures.by_requirement(runs, USUAL)
+    above = figure.axes[:2]
+    assert [ax.get_title() for ax in above] == ["all 2 benchmarks", "1 benchmark that requires more"]
+    part = runs[runs["requires"] == "more"]
+    means = part.groupby(["method", "split"])["training_ratio"].mean().groupby("method").mean()
+    assert [bar.get_height() for bar in above[1].patches] == pytest.approx([means[m] for m in in_order(means.index)])
+    none = figures.by_requirement(reach.assign(requires="not measured"), USUAL)
+    assert [t.get_text() for t in none.axes[1].texts] == ["no benchmark here is known\nto require more"]
+    assert not none.axes[1].patches
 
 
 def test_success_by_index(reach):

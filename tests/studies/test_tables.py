@@ -25,6 +25,7 @@ def runs(*rows, **common) -> pd.DataFrame:
     frame["training_ratio"] = frame["training_count"] / frame["train_size"]
     frame["zero_shot_ratio"] = frame["zero_shot_count"] / frame["unseen_size"]
     rest = {
+        "requires": "nothing",
         "training_rate": 0.9,
         "beyond_ratio": 0.5,
         "far_ratio": np.nan,
@@ -106,6 +107,25 @@ def test_relative_by_hand():
     assert genrl["training_low"] is None  # a cell with one seed has no interval
     bc = row(table, method="dibs", baseline="bc")
     assert bc["training_ratio"] == pytest.approx(3.5) and bc["unseen_ratio"] is None and bc["cells"] == 1
+
+
+def test_benchmarks_that_require_more_are_compared_on_their_own():
+    more = HAND.assign(requires=HAND["benchmark"].map({"a": "nothing", "b": "more"}))
+    extra = runs(("bc", "b", "gap10", 0, 4, 3), ("dibs", "c", "gap10", 0, 4, 3))
+    table = tables.relative(pd.concat([more, extra.assign(requires=["more", "not measured"])]), USUAL)
+    (row,) = [r for r in table.rows if (r["method"], r["baseline"]) == ("dibs", "bc")]
+    # On b, DIBS solves 2 and 6 where BC solves 4 and 3.
+    assert row["more_training_ratio"] == 0.5 and row["more_unseen_ratio"] == 2.0
+    assert (row["more_cells"], row["more_cells_ours"], row["cells"]) == (1, 1, 2)
+    (line,) = [line for line in to_markdown(table).splitlines() if line.startswith("| DIBS") and "| BC" in line]
+    assert [c.strip() for c in line.split("|")[-4:-1]] == ["0.50×", "2.00×", "1 of 1"]
+    assert any("here b. Not measured: c." in note for note in table.notes)
+
+
+def test_no_benchmark_may_require_more():
+    table = tables.relative(HAND, USUAL)
+    assert not any("More" in column.header for column in table.columns)
+    assert any("none of these benchmarks is known to require more" in note for note in table.notes)
 
 
 def test_relative_as_read():

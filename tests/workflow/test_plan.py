@@ -308,7 +308,7 @@ def test_the_branched_template_is_shown_next_to_the_single_one():
     assert "branching" not in made(only)
 
 
-GENERIC = {"relative", "benchmarks", "splits", "improvement", "ratios", "loss_curves", "drift"}
+GENERIC = {"relative", "benchmarks", "splits", "improvement", "ratios", "by_requirement", "loss_curves", "drift"}
 
 
 def test_a_custom_family_gets_no_report_of_the_paper():

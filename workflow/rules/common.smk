@@ -27,6 +27,7 @@ try:
     PLAN = PLANS.main
     TABLES, FIGURES = PLAN.reports("table"), PLAN.reports("figure")
     EVALUATIONS = [file for benchmark in PLAN.config.chosen for file in PLAN.evaluations_of(benchmark)]
+    REQUIREMENTS = sorted({str(PLAN.layout.requirements(PLAN.benchmark(b).family.name)) for b in PLAN.config.chosen})
     TEACHERS = sorted({file for split in PLAN.splits for file in PLAN.teachers(*split)})
     DATASETS = sorted({file for split in PLAN.splits for file in PLAN.datasets(*split)})
 except DibsError as error:

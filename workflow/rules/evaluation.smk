@@ -42,3 +42,21 @@ rule evaluation_list:
     shell:
         "dibs list {wildcards.benchmark} --methods {params.methods:q} --splits {params.splits:q} --seeds {params.seeds:q}"
         " --results {wildcards.root:q} --output {output:q} --log {log:q}"
+
+
+# What the benchmarks of a family require. Tables show it; for the paper's benchmarks, the package has the answers.
+rule requirements_of:
+    output:
+        LAYOUT.requirements("{family}"),
+    log:
+        LOGS / "requirements/{family}.log",
+    threads: 1
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(120),
+    params:
+        family=quick(lambda w: plan(w).family_source(w.family)),
+    message:
+        "what the benchmarks of {wildcards.family} require"
+    shell:
+        "dibs requires {params.family:q} --results {wildcards.root:q} --output {output:q} --log {log:q}"
