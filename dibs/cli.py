@@ -18,7 +18,7 @@ from dibs.errors import DibsError  # noqa: E402
 from dibs.progress import write_to  # noqa: E402
 
 # Modules of dibs.commands, in the order in which `dibs --help` lists their commands.
-COMMANDS = ("run", "families", "requires", "stages", "policies", "reports", "config")
+COMMANDS = ("run", "families", "requires", "controls", "stages", "policies", "reports", "config")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
