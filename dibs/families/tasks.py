@@ -230,7 +230,8 @@ class Tasks(Specified):
     @cached_property
     def _stacked(self) -> dict[str, Array]:
         """All regions as arrays (regions, indices, …)."""
-        parts = [region.arrays() for region in self.regions.values()]
+        regions, shape = self.regions.values(), (len(self.indices),)
+        parts = [region.arrays() | {"offset": np.broadcast_to(region.offset, shape)} for region in regions]
         return {key: np.stack([part[key] for part in parts]) for key in parts[0]}
 
     def _stack(
@@ -248,9 +249,10 @@ class Tasks(Specified):
                     which[t, k, j], sign[t, k, j] = number[name], 1 if inside else -1
         at = which, np.array(rows)[:, None, None]
         arrays = {key: values[at] for key, values in self._stacked.items()}
+        padding = {"half_width": 1.0, "offset": -np.inf}
         for key, values in arrays.items():
-            values[sign == 0] = 1.0 if key == "half_width" else 0.0
-        return Region(**arrays), sign
+            values[sign == 0] = padding.get(key, 0.0)
+        return Region.trusted(arrays), sign
 
 
 @dataclass(frozen=True, eq=False)

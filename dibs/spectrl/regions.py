@@ -6,7 +6,7 @@ A region gives the atomic predicates of SPECTRL their meaning: `reach(r)` holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,19 +107,24 @@ class Region:
             "normal": np.broadcast_to(self.normal, shape),
         }
 
-    def __getitem__(self, rows: Any) -> Region:
-        """Return some of the regions of an array; they are known to be regions and are not checked again."""
-        chosen = {name: np.asarray(value[rows]) for name, value in self.arrays().items()}
-        chosen["offset"] = np.asarray(np.broadcast_to(self.offset, self.batch_shape)[rows])
-        found = object.__new__(Region)
-        for name, value in chosen.items():
+    @classmethod
+    def trusted(cls, arrays: Mapping[str, Floats]) -> Region:
+        """Return regions from arrays of other regions, in full shape and with `offset`; nothing is checked."""
+        found = object.__new__(cls)
+        for name, value in arrays.items():
             value.setflags(write=False)
             object.__setattr__(found, name, value)
-        half = chosen["half_width"]
-        object.__setattr__(found, "batch_shape", chosen["radius"].shape)
-        object.__setattr__(found, "_bounded", tuple(d for d in self._bounded if np.isfinite(half[..., d]).any()))
-        object.__setattr__(found, "_plain", self._plain or not (chosen["normal"].any() or chosen["radius"].any()))
+        half, dims = arrays["half_width"], range(arrays["center"].shape[-1])
+        object.__setattr__(found, "batch_shape", arrays["radius"].shape)
+        object.__setattr__(found, "_bounded", tuple(d for d in dims if np.isfinite(half[..., d]).any()))
+        object.__setattr__(found, "_plain", not (arrays["normal"].any() or arrays["radius"].any()))
         return found
+
+    def __getitem__(self, rows: Any) -> Region:
+        """Return some of the regions of an array."""
+        chosen = {name: np.asarray(value[rows]) for name, value in self.arrays().items()}
+        chosen["offset"] = np.asarray(np.broadcast_to(self.offset, self.batch_shape)[rows])
+        return Region.trusted(chosen)
 
     def contains(self, states: npt.ArrayLike) -> Bools:
         """Return which states (..., dim) lie in the closed region."""
