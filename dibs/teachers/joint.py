@@ -201,9 +201,12 @@ class Watch(BaseCallback):
         assignment = self.part.assignment
         if assignment.progress is not None:
             edge, edges = self.part.edge, assignment.edges.tasks
+            name = assignment.edges.names[edge].partition("@")[
+                0
+            ]  # where edges train one after another, 1 of 1 says little
             attempt = f", attempt {self.part.attempt + 1}" if self.part.attempt else ""
             assignment.progress(
-                f"edge {edge + 1} of {edges}{attempt}: success {success:.3f} after {self.num_timesteps} steps",
+                f"edge {name}{attempt}: success {success:.3f} after {self.num_timesteps} steps",
                 (edge + self.num_timesteps / max(self.model._total_timesteps, 1)) / edges,
                 self.num_timesteps,
                 {f"{assignment.edges.names[edge]}{attempt}/{n}": v for n, v in self.curve[-1].items() if n in MEASURED},
