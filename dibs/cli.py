@@ -20,6 +20,14 @@ from dibs.progress import write_to  # noqa: E402
 # Modules of dibs.commands, in the order in which `dibs --help` lists their commands.
 COMMANDS = ("run", "families", "requires", "controls", "stages", "policies", "reports", "config")
 
+EPILOG = """a first session:
+  dibs benchmarks                                       list the tasks that are installed
+  dibs draw car2d-reach-k2 --index 0 9 --output k2.png  look at some of them
+  dibs family car2d-reach > mine.yaml                   print a family, to edit and rename
+  dibs run mine.yaml --gap 5 --cores 4                  train, fit and measure it: all stages in one
+
+`dibs COMMAND --help` explains a command."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors that the user can fix are one message."""
@@ -54,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dibs",
         description="Inductive generalization in reinforcement learning from specifications.",
-        epilog="`dibs COMMAND --help` explains a command.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"dibs {__version__}")

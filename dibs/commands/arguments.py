@@ -32,17 +32,19 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: boo
         parser.add_argument("--method", help="method (default: dibs, or that of the model)")
         parser.add_argument("--model", type=Path, metavar="FILE", help="the method's model (default: in --results)")
     add_training_set(parser)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the run (default: 0)")
     parser.add_argument(
         "--results",
         type=Path,
         default=Path("results"),
-        help="root of the default layout, used for files that are not given (default: results)",
+        metavar="DIR",
+        help="folder of results, in which files that are not named are read and written (default: results)",
     )
     if settings:
         parser.add_argument(
             "--settings",
             default="",
+            metavar="JSON|FILE",
             help="settings that differ from the defaults: JSON text, or a JSON or YAML file",
         )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: in --results)")

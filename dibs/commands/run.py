@@ -31,7 +31,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="run seeds 0 … N-1 (default: 1)")
     parser.add_argument("--rollouts", type=int, metavar="N", help="rollouts per evaluated index (default: 1000)")
     parser.add_argument("--cores", type=int, default=1, metavar="N", help="processes at a time (default: 1)")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="where files go (default: results)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="where files go (default: results)"
+    )
     parser.add_argument(
         "--config",
         metavar="FILE.yaml",

@@ -28,6 +28,8 @@ from dibs.studies.reports import Options
 from dibs.studies.tables import CELL, MORE, RATIOS
 
 INK = "#444444"
+MARKED = 50
+"""Indices up to which those that were not trained on have circles."""
 
 
 def ratios(runs: pd.DataFrame, options: Options) -> Figure:
@@ -122,6 +124,8 @@ def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
     if "predicted" in rows and rows["predicted"].notna().any():
         ax.plot(rows.groupby("index")["predicted"].mean(), color=INK, lw=0.6, ls=":", zorder=6)
     ends = _far(ax, far, most, color) if len(far) else most + 0.5
+    if len(index) <= MARKED:
+        ax.plot(index[~trained], rate[~trained], "o", color=color, ms=2.8, mfc="white", mew=0.6, zorder=5)
     ax.set(ylim=(-0.06, 1.08), xlim=(-1, ends), yticks=[0.0, 0.5, 1.0])
     ax.set_title(label(method), color=color, fontsize=7.5, loc="left", pad=2.0)
 
@@ -138,7 +142,8 @@ def _far(ax: Axes, rows: pd.DataFrame, most: float, color: str) -> float:
 
 
 def _rate_legend(figure: Figure, rows: pd.DataFrame, pooled: bool) -> None:
-    rate = f"rate{', seeds pooled' if pooled else ''} (dots: trained)"
+    others = ", circles: not" if rows["index"].nunique() <= MARKED else ""
+    rate = f"rate{', seeds pooled' if pooled else ''} (dots: trained{others})"
     entries = {rate: {"color": INK, "marker": "o", "ms": 2.8}, "95% Wilson interval": Patch(facecolor=INK, alpha=0.3)}
     entries |= {"training index": {"color": "#CFCFCF"}, f"δ = {rows['delta'].iloc[0]:g}": style.DELTA}
     if pooled:
