@@ -109,22 +109,22 @@ def fit_affine(
 
 def _fit_edge(loss: AffineLoss, settings: AffineSettings, rng: np.random.Generator) -> Array:
     """Return the coordinates (size,) with the lowest loss that was found."""
-    few, more = loss.first(ROWS // 4), loss.first(ROWS)
+    few, more, short = loss.first(ROWS // 4), loss.first(ROWS), min(SHORT, settings.iterations)
     trials: list[Array] = []
     for restart in range(settings.restarts + 1):
         start = SPREAD * rng.standard_normal(loss.size) if restart else np.zeros(loss.size)
-        trials += [lbfgs(few.value_and_gradient, start, SHORT), _continued(few, start)]
+        trials += [lbfgs(few.value_and_gradient, start, short), _continued(few, start, short)]
     best = min(trials, key=lambda trial: few.value_and_gradient(trial)[0])
     polished = lbfgs(more.value_and_gradient, best, settings.iterations)
     return min([np.zeros(loss.size), polished], key=lambda trial: more.value_and_gradient(trial)[0])
 
 
-def _continued(loss: AffineLoss, z: Array) -> Array:
+def _continued(loss: AffineLoss, z: Array, iterations: int) -> Array:
     """Fit the nearest training index, then the two nearest, and so on."""
     stops = np.unique(loss.ahead[loss.present & (loss.ahead > 0)])
     for stop in stops:
         near = loss.on(loss.present & (loss.ahead <= stop))
-        z = lbfgs(near.value_and_gradient, z, max(SHORT // len(stops), 10))
+        z = lbfgs(near.value_and_gradient, z, max(iterations // len(stops), min(iterations, 10)))
     return z
 
 

@@ -32,7 +32,6 @@ from dibs.templates.bridges import Guide, Kind, bridged, carries
 from dibs.templates.fit import Fit, FitSettings, fit
 from dibs.templates.guards import EdgeRecord, teacher_records
 from dibs.templates.objective import Prior, Supervision
-from dibs.templates.symmetry import Dynamics
 from dibs.templates.template import Joined, Part, PolicyEvolution, Source, Template, gather
 
 NONE: Prior = (0.0, 0.0, False)
@@ -67,9 +66,10 @@ CANDIDATES = (
     Candidate(),  # the paper's objective
     Candidate(None, WEAK),
     Candidate(None, STRONG),
-    *(Candidate(kind, prior) for kind in ("pairs", "actions", "effects") for prior in (NONE, WEAK)),
+    Candidate("pairs"),
+    Candidate("actions"),
+    Candidate("actions", WEAK),
     Candidate(form="full"),
-    Candidate("actions", form="full"),
 )
 FOLDS = 2  # interior training indices left out, one at a time, besides the last one
 ROLLOUTS = 200  # per fold and candidate
@@ -78,7 +78,8 @@ NOISE = 0.02  # of two successes at left-out indices that count as equal
 TOLERANCE = 0.02  # success at a training index may be this much lower by chance
 SOLVED = 0.9
 STEPS, BATCH = 400, 128  # of the fits that are compared, which need not be polished
-AFFINE = AffineSettings(iterations=60, restarts=1)  # of affine maps that are compared
+QUICK = AffineSettings(iterations=25, restarts=0)  # of affine maps that are compared
+AFFINE = AffineSettings(iterations=100, restarts=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +117,11 @@ class Selection:
         tasks = reduce(lambda known, teacher: teacher.starts(known), teachers, tasks)
         rows = np.array([first.edges.index(name) for name in edges])
         data, scaling = gather(tasks, sources, settings).take(rows), first.scaling.take(rows)
-        dynamics, guides = Dynamics(tasks.environment), []
+        guides = []
         for e, row in enumerate(rows):
             actors = np.stack([teacher.actor[row] for teacher in teachers])
             scale = scaling.center[e], scaling.half[e]
-            guides.append(Guide.of(dynamics, tasks, edges[e], first.network, scale, actors))
+            guides.append(Guide.of(tasks, edges[e], first.network, scale, actors))
         records = {name: record for name, record in teacher_records(teachers).items() if name in edges}
         own = tuple(edges), data, tuple(guides), first.network, scaling, records
         return cls(tasks, *own, settings, rng, progress)
@@ -133,7 +134,7 @@ class Selection:
         if settings.bridges:
             allowed |= {"pairs"}
             if carries(environment):
-                allowed |= {"actions"} if environment.by_row else {"actions", "effects"}
+                allowed |= {"actions"}
         return [
             c
             for c in CANDIDATES
@@ -260,7 +261,7 @@ class Selection:
             template, result = self._polynomials(data, priors, steps, not quick, edges)
             return template, result.per_index
         forms = [candidate.form for candidate in candidates if candidate.form is not None]
-        maps = fit_affine(data, self.network, AFFINE if quick else AffineSettings(), self.rng, forms)
+        maps = fit_affine(data, self.network, QUICK if quick else AFFINE, self.rng, forms)
         names, scaling, records = self._shared(edges, len(data.base))
         own = maps.inputs, maps.outputs, data.base, data.base_index
         return Affine(self.tasks.indices, names, self.network, scaling, *own, records), maps.per_index
@@ -294,16 +295,8 @@ class Selection:
         return names, self.scaling.take(rows), {name: self.records[name] for name in names}
 
     def _bridged(self, data: Supervision, kinds: Sequence[Kind | None], edges: Sequence[int]) -> Supervision:
-        """Return the data with supervision in between, and count what it asks of the dynamics."""
-        if not any(kinds):
-            return data
-        guides = [self.guides[e] for e in edges]
-        before = guides[0].dynamics.steps
-        more = bridged(data, kinds, guides, self.rng)
-        asked = [e for e, kind in zip(edges, kinds, strict=True) if kind == "effects"]
-        for e in asked:
-            self._count(e, (guides[0].dynamics.steps - before) // len(asked))
-        return more
+        """Return the data of some edges with supervision in between."""
+        return bridged(data, kinds, [self.guides[e] for e in edges], self.rng) if any(kinds) else data
 
     def _count(self, e: int, steps: int) -> None:
         self.queried[self.edges[e]] = self.queried.get(self.edges[e], 0) + steps

@@ -14,7 +14,7 @@ from dibs.paths import Layout
 from dibs.pipeline import make_dataset, make_teacher
 from dibs.settings import parse_settings
 from dibs.teachers.train import TeacherSettings
-from dibs.templates import affine, select
+from dibs.templates import select
 from dibs.templates.affine import AffineSettings
 from dibs.templates.fit import FitSettings
 from dibs.templates.methods import DIBS
@@ -24,8 +24,8 @@ from dibs.templates.methods import DIBS
 def quick_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare fits that are hardly begun."""
     monkeypatch.setattr(select, "STEPS", 10)
+    monkeypatch.setattr(select, "QUICK", AffineSettings(iterations=3, restarts=0))
     monkeypatch.setattr(select, "AFFINE", AffineSettings(iterations=3, restarts=0))
-    monkeypatch.setattr(affine, "SHORT", 3)
 
 
 @pytest.fixture(scope="session")

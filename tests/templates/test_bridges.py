@@ -7,12 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
-from dibs.envs import Array, Car2D, Reacher, SimpleDrone
+from dibs.envs import Array, Car2D
 from dibs.families import Tasks
 from dibs.policies.network import Network
-from dibs.templates.bridges import KINDS, PAIRS, Guide, between, bridged, carries, pair
+from dibs.templates.bridges import PAIRS, Guide, between, bridged, carries, pair
 from dibs.templates.objective import Supervision
-from dibs.templates.symmetry import Dynamics
 
 from .moving import SMALL, tasks_of
 
@@ -124,7 +123,7 @@ def linear(weights: Array, bias: Array) -> tuple[Network, Array]:
 def guide_of(tasks: Tasks, network: Network, actors: Array) -> Guide:
     (edge,) = tasks.edge_names
     scale = np.zeros(network.inputs), np.ones(network.inputs)
-    return Guide.of(Dynamics(tasks.environment), tasks, edge, network, scale, actors)
+    return Guide.of(tasks, edge, network, scale, actors)
 
 
 def shifted_car() -> tuple[Guide, Array]:
@@ -159,7 +158,6 @@ def test_a_state_moves_with_the_source_near_the_source_and_with_the_target_near_
     guide = guide_of(tasks, network, np.repeat(theta[None], len(tasks.indices), axis=0))
     ends = np.array([[0.0, 0.0], [4.0, 5.0], [2.0, 2.5]])  # source, target, and half way, at index 5
     np.testing.assert_allclose(guide.carry(ends, 5, 10), [[0.0, 0.0], [4.0, 10.0], [2.0, 5.0]], atol=1e-6)
-    np.testing.assert_allclose(guide.carry(ends, 5, 10, with_target=True), ends + np.array([0.0, 5.0]), atol=1e-6)
 
 
 def test_what_a_target_leaves_free_moves_with_the_source():
@@ -171,13 +169,12 @@ def test_what_a_target_leaves_free_moves_with_the_source():
     assert guide.place(5)[1].tolist() == [4.0, 6.0]
 
 
-@pytest.mark.parametrize("kind", ["actions", "effects"])
-def test_the_guess_is_right_where_teachers_are_images_of_each_other(kind):
+def test_the_guess_is_right_where_teachers_are_images_of_each_other():
     guide, base = shifted_car()
     states = np.random.default_rng(0).uniform(-1.0, 4.0, (50, 2))
     for index in (1, 3, 6):
         truth = guide.network.forward(base, states - SHIFT * index)
-        np.testing.assert_allclose(guide.guess(states + 0.0, index, kind), truth, atol=0.02)
+        np.testing.assert_allclose(guide.guess(states, index), truth, atol=0.02)
 
 
 def test_half_way_between_two_headings_is_the_shorter_way_around():
@@ -187,32 +184,8 @@ def test_half_way_between_two_headings_is_the_shorter_way_around():
     actors = np.repeat(theta[None], 2, axis=0)
     for n, heading in enumerate((0.9, -0.9)):
         network.layers(actors[n : n + 1])[1][1][0, 0, 1] = np.arctanh(heading)
-    found = guide_of(tasks, network, actors).guess(np.zeros((1, 2)), 2, "actions")
+    found = guide_of(tasks, network, actors).guess(np.zeros((1, 2)), 2)
     assert abs(found[0, 1]) == pytest.approx(1.0, abs=1e-3)
-
-
-@pytest.mark.parametrize("environment, share", [(Car2D(), 0.9), (SimpleDrone(), 0.9), (Reacher(), 0.6)])
-def test_an_action_with_the_wanted_effect_is_found(environment, share):
-    """The wanted changes are those of known actions; what is found must have the same effect.
-
-    A joint of Reacher that turns as fast as it can does not show which way to go.
-    """
-    rng = np.random.default_rng(1)
-    dim, m = len(environment.state_names), environment.action_dim
-    states = environment.project(rng.uniform(2.0, 5.0, (200, dim)))
-    network, theta = linear(np.zeros((m, dim)), np.zeros(m))
-    ones = np.ones(dim)
-    nothing = np.zeros((2, dim))
-    guide = Guide(Dynamics(environment), network, 0.0 * ones, ones, np.array([0, 1]), theta[None], nothing, nothing)
-    known = rng.uniform(-0.6, 0.6, (200, m))
-    moves = environment.step(states, known, np.zeros_like(states)) - states
-    near = known + rng.uniform(-0.2, 0.2, known.shape)
-    found = guide.reach(states, moves, [near])
-    missed = np.linalg.norm(environment.step(states, found, np.zeros_like(states)) - states - moves, axis=-1)
-    before = np.linalg.norm(environment.step(states, near, np.zeros_like(states)) - states - moves, axis=-1)
-    assert np.quantile(missed, share) < 0.05 * np.median(np.linalg.norm(moves, axis=-1))
-    assert (missed <= before + 1e-9).all() and (np.abs(found) <= 1.0).all()
-    assert guide.dynamics.steps > 0
 
 
 def test_carried_states_and_their_guesses_fill_the_columns_in_between():
@@ -229,12 +202,11 @@ def test_carried_states_and_their_guesses_fill_the_columns_in_between():
         base,
         np.zeros(1, dtype=int),
     )
-    for kind in ("actions", "effects"):
-        more = bridged(data, [kind], [guide], np.random.default_rng(0))
-        assert more.present.all() and KINDS == ("pairs", "actions", "effects")
-        for n, index in enumerate(more.indices[3:], start=3):
-            home = more.states[0, n] - SHIFT * index
-            np.testing.assert_allclose(more.actions[0, n], guide.network.forward(guide.actors[0], home), atol=0.02)
+    more = bridged(data, ["actions"], [guide], np.random.default_rng(0))
+    assert more.present.all()
+    for n, index in enumerate(more.indices[3:], start=3):
+        home = more.states[0, n] - SHIFT * index
+        np.testing.assert_allclose(more.actions[0, n], guide.network.forward(guide.actors[0], home), atol=0.02)
 
 
 def test_states_are_carried_only_where_they_are_observed_as_they_are():
