@@ -27,7 +27,7 @@ from dibs.evaluation.requirements import (
     requirement_of,
     tasks_digest,
 )
-from dibs.families import Benchmark, Family, load_family
+from dibs.families import Benchmark, Family, get_benchmark, load_family
 from dibs.methods import get_method
 from dibs.paths import Layout
 from dibs.runs import Chain, densest_split, method_settings
@@ -206,6 +206,28 @@ def test_the_densest_training_set_leaves_out_what_is_out_of_reach():
 
 
 # --- answers that are known ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("collection", registry.names("requirements"))
+def test_registered_answers_are_of_the_families_as_they_are(collection):
+    for name in registry.load("requirements", collection)():
+        answer = known_requirement(get_benchmark(name))
+        assert answer is not None, f"{name}: its family or the search has changed; run `dibs requires` again"
+        assert answer.benchmark == name and answer.index_free == max(answer.candidates.values())
+
+
+@pytest.mark.parametrize("name", ["car2d-reach-k5", "simpledrone-reach-k5"])
+def test_the_constant_actions_that_were_found_are_real(name):
+    """Straight to the first goal and on in the same direction; found independently of the search."""
+    found = get_benchmark(name)
+    answer = known_requirement(found)
+    assert answer is not None and answer.group == "nothing" and answer.candidates == {"constant": 1.0}
+    task = SpecTask(found.family.tasks(range(0, 41, 8), found.specification))
+    straight = {"Car2D": [1.0, np.arctan2(8.0, 5.0) / np.pi], "SimpleDrone": [0.625, 1.0, 0.5]}
+    theta = [np.array([[straight[found.family.environment.name]]])] * 5
+    policy = Search(task, SMALL, np.random.default_rng(0)).policy([Constant()] * 5, theta)
+    outcome = rollout(task, policy, draw(task, 300, np.random.default_rng(1)))
+    assert (outcome.success.mean(axis=-1) > 0.9).all()
 
 
 def test_an_answer_of_another_family_is_stale(monkeypatch):
