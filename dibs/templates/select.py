@@ -78,7 +78,7 @@ NOISE = 0.02  # of two successes at left-out indices that count as equal
 TOLERANCE = 0.02  # success at a training index may be this much lower by chance
 SOLVED = 0.9
 STEPS, BATCH = 400, 128  # of the fits that are compared, which need not be polished
-QUICK = AffineSettings(iterations=25, restarts=0)  # of affine maps that are compared
+QUICK = AffineSettings(iterations=15, restarts=0)  # of affine maps that are compared
 AFFINE = AffineSettings(iterations=100, restarts=0)
 
 
