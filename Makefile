@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # An interrupted run resumes. A finished one only prints the results again.
-demo: env ## run the whole method on a small config, about five minutes
+demo: env ## run the whole method on a small config, a few minutes
 	@$(BIN)/python workflow/scripts/unlock.py
 	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml
 	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
@@ -40,7 +40,7 @@ demo: env ## run the whole method on a small config, about five minutes
 	@printf '  %-86s %s\n' \
 		'snakemake -n --quiet' 'the plan of the full paper' \
 		'snakemake --cores all --configfile config/laptop.yaml' 'all environments, about two hours' \
-		'dibs policy car2d-reach-obs-k3 --split gap5 --index 13 --results $(DEMO)' 'a policy for an unseen index'
+		'dibs policy suite-car2d-rates-k3 --split gap5 --index 13 --results $(DEMO)' 'a policy for an unseen index'
 
 test: env ## run all tests except those on a cluster
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
