@@ -50,7 +50,7 @@ class SearchSettings:
     """Indices, evenly spaced, on which candidates are compared; the result is measured on all."""
 
 
-SLOW = SearchSettings(searches=1, population=24, generations=8, rollouts=4, indices=5)
+SLOW = SearchSettings(searches=1, population=24, generations=5, rollouts=2, indices=5)
 """For environments that are simulated one state at a time."""
 
 
