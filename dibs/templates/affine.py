@@ -33,7 +33,7 @@ from dibs.templates.template import Networks, model_metadata, spelled
 
 Form = Literal["shift", "diagonal", "full"]
 LARGEST = 1e4  # entries of a map beyond which a fit counts as diverged
-ROWS = 512  # states per training index of the last fit; starts use a quarter of them
+ROWS = 256  # states per training index of the last fit; starts use a quarter of them
 SHORT = 60  # iterations of L-BFGS from a start
 SPREAD = 0.5  # standard deviation of starts from noise
 
@@ -48,9 +48,9 @@ class AffineSettings:
     """What is free: `shift` (a and b), `diagonal` (scales as well), or `full` (A and B)."""
     prior: Weight = 1e-4
     """Weight of the squared distance of A, B and b from the identity, in units of the farthest training index."""
-    iterations: Count = 200
+    iterations: Count = 100
     """Maximum number of iterations of L-BFGS per edge, from the best of all starts."""
-    restarts: Natural = 2
+    restarts: Natural = 1
     """Further starts per edge, from noise, besides the identity."""
     predict: bool = True
     """Predict success at every index, from fits without one training index each and rollouts on training tasks."""
