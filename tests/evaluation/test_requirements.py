@@ -15,6 +15,7 @@ import pytest
 
 from dibs import registry
 from dibs.cli import main
+from dibs.envs import Reacher
 from dibs.errors import DibsError
 from dibs.evaluation.index_free import Affine, Closest, Constant, IndexFree, OneVariable, Search, SearchSettings, UpTo
 from dibs.evaluation.requirements import (
@@ -31,7 +32,7 @@ from dibs.families import Benchmark, Family, get_benchmark, load_family
 from dibs.methods import get_method
 from dibs.paths import Layout
 from dibs.runs import Chain, densest_split, method_settings
-from dibs.simulation import SpecTask, StateRecorder, draw, rollout
+from dibs.simulation import BasePolicy, Moment, SpecTask, StateRecorder, draw, rollout
 from dibs.spectrl import satisfied
 from dibs.studies.collect import requires
 
@@ -300,3 +301,29 @@ def test_tables_show_the_answers_in_the_folder_of_the_results(tmp_path):
     family(horizon=7).save(layout.family("mine"))
     requires.cache_clear()
     assert requires("mine", "mine", layout) == UNKNOWN
+
+
+class Sweep(BasePolicy):
+    """Down along the tower, then down along its new place, whatever the index."""
+
+    def __init__(self, arm: Reacher, stack: bool) -> None:
+        self.arm, self.stack = arm, stack
+
+    def act(self, now: Moment, memory: None) -> tuple[Any, None]:
+        picked = now.stage > 0
+        x = np.where(picked, 2.5, 5.0)
+        top = np.where(picked, 5.6 if self.stack else 0.3, 5.9)
+        y = np.where(np.abs(now.states[..., 0] - x) > 0.3, top, now.states[..., 1] - 0.4)
+        first, second = self.arm.joints(np.stack([x, np.maximum(y, 0.05)], axis=-1))
+        return np.stack([(first / np.pi - 0.25) / 0.75, (second / np.pi - 0.5) / 0.5], axis=-1).astype(np.float32), None
+
+
+@pytest.mark.parametrize("name", [f"reacher-{kind}-same-{blocks}" for kind in ("drop", "stack") for blocks in (8, 9)])
+def test_a_sweep_solves_the_towers_on_the_same_side(name):
+    """Known beyond what the search finds (docs/requirements.md)."""
+    found = get_benchmark(name)
+    arm = found.family.environment
+    assert isinstance(arm, Reacher)
+    task = SpecTask(found.family.tasks(range(found.family.last_index + 1)))
+    outcome = rollout(task, Sweep(arm, "stack" in name), draw(task, 200, np.random.default_rng(0)))
+    assert (outcome.success.mean(axis=-1) > 0.9).all()
