@@ -136,7 +136,7 @@ def _far(ax: Axes, rows: pd.DataFrame, most: float, color: str) -> float:
     places = most * (1.06 + 0.12 * np.arange(len(pooled)))
     ax.plot(places, pooled["satisfied"] / pooled["rollouts"], "D", color=color, ms=2.8, clip_on=False, zorder=5)
     for place, index in zip(places, pooled.index, strict=True):
-        ax.annotate(f"{index:,}", (place, 0.02), rotation=90, ha="center", va="bottom", fontsize=style.NOTE)
+        ax.annotate(f"{index:,}", (place, 0.1), rotation=90, ha="center", va="bottom", fontsize=style.NOTE)
     ax.axvline(most * 1.02, color="#CFCFCF", lw=0.5, ls=":")
     return float(places[-1] + 0.06 * most)
 

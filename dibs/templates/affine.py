@@ -278,7 +278,7 @@ class Affine(Networks):
             parts.append(f"{name} move by up to {shift:.3g} and stretch or turn by up to {linear:.1%} per index")
         return (
             f"affine maps around the teacher of index {self.base_index[e]}: scaled {parts[0]}, {parts[1]}; "
-            f"fitted to training indices {spelled(self.train)}"
+            f"fitted to training indices {spelled(self.train)}, trust it between them"
         )
 
     def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:

@@ -17,7 +17,7 @@ from dibs.errors import DibsError
 from dibs.files import read_tensors, write_tensors
 from dibs.methods import get_method, in_order
 from dibs.studies import figures, style
-from dibs.studies.collect import collect_indices
+from dibs.studies.collect import collect, collect_indices
 from dibs.studies.reports import USUAL, Options
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -291,3 +291,16 @@ def test_the_same_figure_has_the_same_bytes_in_another_process(reach, tmp_path):
         save(figure, one)
         assert one.read_bytes() == other.read_bytes()
         written(one)
+
+
+def test_far_indices_are_marked_next_to_the_others(save_run, tmp_path):
+    """Index 100,000 must not stretch the axis; its name is written below its mark."""
+    role = {0: "train", 1: "unseen", 2: "train", 3: "beyond", 4: "beyond", 1000: "far", 100_000: "far"}
+    identity = {"method": "dibs", "benchmark": "mine", "family": "mine", "split": "gap2", "seed": 7}
+    file = save_run(tmp_path / "e.parquet", dict.fromkeys(role, 95) | {100_000: 20}, role, identity)
+    figure = figures.success_by_index(collect([file]), Options())
+    (ax,) = (ax for part in figure.subfigs for ax in part.axes)
+    assert ax.get_xlim()[1] < 10
+    assert [text.get_text() for text in ax.texts] == ["1,000", "100,000"]
+    marks = next(line for line in ax.lines if line.get_marker() == "D")
+    assert list(marks.get_ydata()) == [0.95, 0.2] and min(marks.get_xdata()) > 4
