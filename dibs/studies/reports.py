@@ -173,6 +173,12 @@ REPORTS = (
         "dibs.studies.tables:splits",
     ),
     Report(
+        "budgets",
+        "table",
+        "Environment steps and seconds of training per benchmark and method, with the teachers it rests on.",
+        "dibs.studies.tables:budgets",
+    ),
+    Report(
         "improvement",
         "table",
         "Probability that a run of one method solves more than a run of another, with bootstrap intervals.",

@@ -209,14 +209,12 @@ def _per_benchmark(frame: pd.DataFrame, name: str, keys: Sequence[str], lead: li
     if frame["far_ratio"].notna().any():
         columns.append(Column("Far", "{far_ratio_mean:.2f}"))
     columns.append(Column("Steps", lambda r: _steps(r["steps_mean"])))
-    columns.append(Column("Seconds", "{seconds_mean:.0f}"))
     columns.append(Column("Straddling", "{straddling} of {tasks}"))
     notes = [
         "Mean ± standard deviation over seeds. IQM: interquartile mean over seeds and splits, in brackets its 95% "
         "stratified bootstrap interval. Beyond L: share solved of the indices L + 1 … 2L. Far: of the indices after "
         "them that the config names (`evaluation.indices`). Steps: environment steps of "
-        "one training run, and seconds, both with the teachers it rests on (seconds: of the whole family, if one model "
-        "serves all of its benchmarks). Straddling: tasks of all seeds whose 95% Wilson interval contains δ.",
+        "one training run, with the teachers it rests on. Straddling: tasks of all seeds whose 95% Wilson interval contains δ.",
         *adapted_note(frame),
     ]
     return Table(name, f"Results per benchmark and method, {over}.", rows, columns, len(lead) - 1, notes)
@@ -243,9 +241,26 @@ def _summarized(part: pd.DataFrame) -> Row:
         row[f"{column}_iqm"] = float(interquartile_mean(*samples)) if samples else None
         row |= {f"{column}_low": ends[0], f"{column}_high": ends[1]}
     return row | {
-        f"{column}_mean": _plain(cells[column].mean().mean())
-        for column in ("beyond_ratio", "far_ratio", "steps", "seconds")
+        f"{column}_mean": _plain(cells[column].mean().mean()) for column in ("beyond_ratio", "far_ratio", "steps")
     }
+
+
+def budgets(frame: pd.DataFrame, options: Options) -> Table:
+    """What training takes. Only this table contains times, so all others are the same bytes whenever they are made."""
+    rows: list[Row] = []
+    for (benchmark, method), part in groups(frame, "benchmark", "method"):
+        cells = part.groupby("split", sort=False)
+        means = {f"{column}_mean": _plain(cells[column].mean().mean()) for column in ("steps", "seconds")}
+        rows.append({"benchmark": benchmark, "method": method, "splits": " ".join(split_order(part)), **means})
+        rows[-1]["seeds"] = span(cells.size())
+    columns = [Column("Benchmark", "{benchmark}", "l"), Column("Splits", "{splits}", "l"), METHOD, SEEDS]
+    columns += [Column("Steps", lambda r: _steps(r["steps_mean"])), Column("Seconds", "{seconds_mean:.0f}")]
+    notes = [
+        "Means over splits and seeds of one training run, with the teachers it rests on. Steps are steps of the "
+        "environment. Seconds are those of the machine that trained, of the whole family if one model serves all of "
+        f"its benchmarks; {NONE}: the model's timing is not where the layout has it.",
+    ]
+    return Table("budgets", "What training takes: environment steps and seconds.", rows, columns, 2, notes)
 
 
 def _plain(value: float) -> float | None:

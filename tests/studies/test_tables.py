@@ -177,14 +177,29 @@ def test_benchmarks_by_hand():
     cells = [("gap4", 0, 4), ("gap4", 1, 2), ("gap2", 0, 3), ("gap2", 1, 1)]
     rows = runs(*[("dibs", "b", split, seed, t, t) for split, seed, t in cells])
     rows["train_size"] = rows["split"].map({"gap4": 4, "gap2": 5})
-    one = row(tables.benchmarks(rows.assign(steps=5e5, seconds=[10.0, 30.0, 50.0, 70.0]), USUAL), benchmark="b")
+    one = row(tables.benchmarks(rows.assign(steps=5e5), USUAL), benchmark="b")
     assert one["splits"] == "gap4 gap2" and (one["train_size"], one["unseen_size"]) == (9, 20)
     assert one["training_ratio_mean"] == pytest.approx((4 + 2 + 3 + 1) / 16)
     assert one["training_ratio_std"] == pytest.approx(np.std([7 / 8, 3 / 8], ddof=1))
     assert one["training_count_mean"] == pytest.approx(5.0)  # three at gap4 and two at gap2
     assert one["training_count_std"] == pytest.approx(np.std([7, 3], ddof=1))
     assert one["training_ratio_iqm"] == pytest.approx(stats.trim_mean([1.0, 0.5, 0.75, 0.25], 0.25))
-    assert (one["steps_mean"], one["seconds_mean"]) == (5e5, 40.0)
+    assert one["steps_mean"] == 5e5
+
+
+def test_budgets_are_means_over_splits_of_means_over_seeds():
+    rows = runs(*[("dibs", "b", *cell, 1, 1) for cell in [("gap4", 0), ("gap4", 1), ("gap2", 0)]])
+    rows = rows.assign(steps=[1e6, 3e6, 4e6], seconds=[10.0, 30.0, np.nan], train_size=[4, 4, 5])
+    one = row(tables.budgets(rows, USUAL), benchmark="b")
+    assert (one["steps_mean"], one["seconds_mean"]) == (3e6, 20.0)
+    assert (one["splits"], one["seeds"]) == ("gap4 gap2", "1–2")
+
+
+@pytest.mark.parametrize("make", [tables.relative, tables.improvement, tables.benchmarks, tables.splits])
+def test_other_tables_do_not_depend_on_times(make):
+    rows = runs(*[(m, "b", "gap4", seed, 1, 1) for m in ("bc", "dibs") for seed in (0, 1)])
+    one, other = (make(rows.assign(seconds=seconds), USUAL) for seconds in (1.0, 2.0))
+    assert one.rows == other.rows and one.notes == other.notes
 
 
 def test_the_interval_is_that_of_the_stratified_bootstrap():

@@ -11,13 +11,13 @@ from .conftest import TINY, Clone
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # The tiny config has one seed, one benchmark, three methods and gaps 4 and 2, that is indices 0, 4 and 0, 2, 4. Four
-# tables and two figures show evaluations, one figure shows the loss of `dibs` and one the teachers, both at gap 2.
+# tables and three figures show evaluations, one figure shows the loss of `dibs` and one the teachers, both at gap 2.
 FAMILY = "tests/workflow/family.yaml"
-REPORTS = {"evaluation_list": 1, "table": 4, "figure": 2}
+REPORTS = {"evaluation_list": 1, "table": 5, "figure": 3}
 TEMPLATES = {"model dibs": 2, "evaluation dibs": 2, "model dibs-plus": 2, "evaluation dibs-plus": 2}
 BASELINE = {"model ars": 2, "evaluation ars": 2}
-AFTER_DATASETS = {**TEMPLATES, **REPORTS, "figure": 3}
-EVERYTHING = {"teacher": 4, "dataset": 4, **TEMPLATES, **BASELINE, **REPORTS, "figure": 4}
+AFTER_DATASETS = {**TEMPLATES, **REPORTS, "figure": 4}
+EVERYTHING = {"teacher": 4, "dataset": 4, **TEMPLATES, **BASELINE, **REPORTS, "figure": 5}
 EVALUATIONS = {"evaluation dibs": 2, "evaluation dibs-plus": 2, "evaluation ars": 2, **REPORTS}
 
 Change = tuple[Callable[[Clone], None], tuple[str, ...]]
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Change, dict[str, int]]] = {
     ),
     "version of a template method": (
         version("dibs/templates/methods.py", "DIBS"),
-        {"model dibs": 2, "evaluation dibs": 2, **REPORTS, "figure": 3},
+        {"model dibs": 2, "evaluation dibs": 2, **REPORTS, "figure": 4},
     ),
     "version of a baseline": (version("dibs/baselines/ars.py", "METHOD"), {**BASELINE, **REPORTS}),
     "version of the evaluation": (edit("dibs/evaluation/__init__.py", "VERSION = 1", "VERSION = 2"), EVALUATIONS),
@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Change, dict[str, int]]] = {
         edit(FAMILY, "[4.0, 6.0]", "[4.1, 6.0]"),
         {
             **{"teacher": 2, "dataset": 2, "model dibs": 1, "model dibs-plus": 1, "model ars": 1},
-            **{**EVALUATIONS, "figure": 4},
+            **{**EVALUATIONS, "figure": 5},
         },
     ),
 }
@@ -145,7 +145,7 @@ def test_a_missing_file_is_made_again_with_what_follows(finished: Clone):
     """The default target names all evaluations, so one that only lies between other files is made again, too."""
     (finished.results / "evaluations/dibs/tiny-reach-k2/gap2/seed0.parquet").unlink()
     (finished.results / "models/dibs/tiny-reach/gap2/seed0.safetensors").unlink()
-    assert finished.plan(*TINY) == {"model dibs": 1, "evaluation dibs": 1, **REPORTS, "figure": 3}
+    assert finished.plan(*TINY) == {"model dibs": 1, "evaluation dibs": 1, **REPORTS, "figure": 4}
 
 
 def test_one_figure_needs_only_its_own_inputs(clone: Clone):

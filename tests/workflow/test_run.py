@@ -45,10 +45,10 @@ def test_everything_is_there(finished: Clone, plan: Plan):
 def test_a_study_of_a_custom_family_shows_nothing_of_the_paper(finished: Clone):
     """No claims, no Table 1, no figure of the paper, and only the requested methods."""
     tables = {file.name for file in (finished.results / "tables").iterdir()}
-    names = ("relative", "benchmarks", "splits", "improvement")
+    names = ("relative", "benchmarks", "splits", "budgets", "improvement")
     assert tables == {f"{name}.{suffix}" for name in names for suffix in ("csv", "md", "tex")}
     figures = {file.name for file in (finished.results / "figures").iterdir()}
-    names = ("ratios", "success_by_index-tiny-reach-k2", "loss_curves", "drift")
+    names = ("ratios", "by_requirement", "success_by_index-tiny-reach-k2", "loss_curves", "drift")
     assert figures == {f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")}
     assert set(pd.read_csv(finished.results / "tables/benchmarks.csv")["method"]) == {"dibs", "dibs-plus", "ars"}
     relative = pd.read_csv(finished.results / "tables/relative.csv")
