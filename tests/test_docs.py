@@ -17,7 +17,7 @@ from dibs.teachers.base import Algorithm, Assignment
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "config/README.md", "results/README.md")
 DOCUMENTS = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
-GROUPS = ("environments", "adapters", "teachers", "methods", "families", "reports")
+GROUPS = ("environments", "adapters", "teachers", "methods", "families", "reports", "requirements")
 """Groups of entry points are called like modules: `dibs.methods` is both."""
 
 

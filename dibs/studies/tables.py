@@ -214,7 +214,8 @@ def _per_benchmark(frame: pd.DataFrame, name: str, keys: Sequence[str], lead: li
         "Mean ± standard deviation over seeds. IQM: interquartile mean over seeds and splits, in brackets its 95% "
         "stratified bootstrap interval. Beyond L: share solved of the indices L + 1 … 2L. Far: of the indices after "
         "them that the config names (`evaluation.indices`). Steps: environment steps of "
-        "one training run, with the teachers it rests on. Straddling: tasks of all seeds whose 95% Wilson interval contains δ.",
+        "one training run, with the teachers it rests on. Straddling: tasks of all seeds whose 95% Wilson interval "
+        "contains δ.",
         *adapted_note(frame),
     ]
     return Table(name, f"Results per benchmark and method, {over}.", rows, columns, len(lead) - 1, notes)

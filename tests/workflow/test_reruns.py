@@ -71,10 +71,10 @@ CASES: dict[str, tuple[Change, dict[str, int]]] = {
     "one seed more": (setting("seeds=2"), EVERYTHING),
     "one method less": (setting("methods=[dibs, dibs-plus]"), REPORTS),
     # Versions.
-    "version of all teachers": (edit("dibs/teachers/__init__.py", "VERSION = 1", "VERSION = 2"), EVERYTHING),
+    "version of all teachers": (code("dibs/teachers/__init__.py", "VERSION += 1\n"), EVERYTHING),
     "version of the teachers' algorithm": (version("dibs/teachers/ars.py", "ALGORITHM"), EVERYTHING),
     "version of the datasets": (
-        edit("dibs/datasets/__init__.py", "VERSION = 1", "VERSION = 2"),
+        code("dibs/datasets/__init__.py", "VERSION += 1\n"),
         {"dataset": 4, **AFTER_DATASETS},
     ),
     "version of a template method": (
@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Change, dict[str, int]]] = {
         {"model dibs": 2, "evaluation dibs": 2, **REPORTS, "figure": 4},
     ),
     "version of a baseline": (version("dibs/baselines/ars.py", "METHOD"), {**BASELINE, **REPORTS}),
-    "version of the evaluation": (edit("dibs/evaluation/__init__.py", "VERSION = 1", "VERSION = 2"), EVALUATIONS),
+    "version of the evaluation": (code("dibs/evaluation/__init__.py", "VERSION += 1\n"), EVALUATIONS),
     # The family. Index 1 is in no training set. Index 2 is in that of gap 2, where the teacher of index 4 follows it.
     "a region of the family": (edit(FAMILY, "[1.5, 3.0]", "[1.6, 3.0]"), EVERYTHING),
     "an unseen task": (edit(FAMILY, "[3.5, 6.0]", "[3.6, 6.0]"), EVALUATIONS),

@@ -102,7 +102,7 @@ def test_unknown_variants_are_named(root: str, text: str, variants: Variants):
 
 
 def test_the_grids_are_the_papers(variants: Variants):
-    """Appendix E. The values of config.yaml lie on every grid."""
+    """Appendix E, but for the largest M. The values of config.yaml lie on every grid."""
     tenths = [0.6, 0.7, 0.8, 0.9, 1.0]
     grids = {name: sweep.grid for name, sweep in variants.config.sweeps.items()}
     assert grids == {
@@ -110,7 +110,7 @@ def test_the_grids_are_the_papers(variants: Variants):
         "confidence-weight": {"teachers.confidence": [0.1, 0.3, 0.5, 0.7, 0.9]},
         "threshold": {"datasets.threshold": [0.7, 0.8, 0.9]},
         "rates": {"datasets.alpha": tenths, "datasets.beta": [0.1, 0.3, 0.5, 0.7, 0.9], "datasets.gamma": tenths},
-        "size": {"datasets.size": [500, 5000, 50000, 500000, 5000000]},
+        "size": {"datasets.size": [500, 5000, 50000, 500000]},  # without the 5e6 of the paper: fits read at most 5e5
         "degree": {"templates.degree": [0, 1, 2, 3]},
     }
     for sweep in variants.config.sweeps.values():
