@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ def families() -> dict[str, Family]:
 def get_family(name: str) -> Family:
     """Return a family by its name, or by the path of a YAML file that describes one."""
     if name.endswith(SUFFIXES):
-        return _from_file(name, Path(name).stat().st_mtime_ns if Path(name).is_file() else 0)
+        path = os.path.normpath(name)
+        return _from_file(path, Path(path).stat().st_mtime_ns if Path(path).is_file() else 0)
     known = descriptions()
     if name not in known:
         raise unknown("family", name, known)
@@ -120,6 +122,7 @@ def find_benchmarks(entry: str, exact: bool = False) -> list[Benchmark]:
         return name == wanted if exact else fnmatchcase(name, wanted)
 
     if path.endswith(SUFFIXES):
+        path = os.path.normpath(path)  # commands name the file: another spelling of its path must not rerun them
         family = get_family(path)
         ids = [i for i in family.benchmark_ids if not pattern or matches(i, pattern)]
         if not ids:

@@ -110,6 +110,7 @@ UNCHANGED: dict[str, Change] = {
     "shell command of a rule": edit("workflow/rules/teachers.smk", '"dibs teacher ', '"dibs teacher --quiet '),
     "description of the family": edit(FAMILY, "two goals in order", "two goals, in order"),
     "order of the family's gaps": edit(FAMILY, "gaps: [4, 2]", "gaps: [2, 4]"),
+    "spelling of the family's path": setting("benchmarks=['./tests/../tests/workflow/family.yaml:tiny-reach-k2']"),
     "resources": edit("dibs/teachers/ars.py", "minutes=20", "minutes=25"),
     "time stamp of the family": ((lambda clone: (clone.path / FAMILY).touch()), ()),
 }
