@@ -13,10 +13,11 @@ class DibsError(Exception):
     """
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> DibsError:
-    """Build the error for a name that is not in `known`, suggesting the nearest one."""
+def unknown(kind: str, name: object, known: Iterable[str], note: str = "") -> DibsError:
+    """Build the error for a name that is not in `known`; suggest the nearest one and add a `note`, if there is one."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     shown = ", ".join(names) if len(names) <= 40 else ", ".join(names[:40]) + ", …"
-    return DibsError(f"unknown {kind} '{name}'.{hint} Known: {shown}.")
+    also = f" {note[0].upper()}{note[1:]}." if note else ""
+    return DibsError(f"unknown {kind} '{name}'.{hint}{also} Known: {shown}.")

@@ -50,6 +50,11 @@ class Layout:
         """What the benchmarks of a family require, as measured here."""
         return self.root / "requirements" / f"{family}.json"
 
+    @property
+    def requirements_work(self) -> Layout:
+        """What measuring them trains and reads: apart from the files of a study, whose settings may differ."""
+        return Layout(self.root / "requirements" / "work")
+
     def table(self, name: str) -> Path:
         return self.root / "tables" / name
 

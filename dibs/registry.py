@@ -22,9 +22,12 @@ Targets are imported when they are first asked for. `register` adds an entry at 
 from __future__ import annotations
 
 import os
+import tomllib
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from pathlib import Path
 from typing import Any
 
 from dibs.errors import DibsError, unknown
@@ -43,6 +46,8 @@ OPTIONAL = ("requirements",)
 """Kinds of which there may be no entry."""
 ALLOW_CODE = "DIBS_ALLOW_CODE"
 """Environment variable: with the value 1, family files may name code to import."""
+PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+"""Of a checkout, which may be newer than what is installed."""
 
 _added: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 
@@ -58,7 +63,7 @@ def load(kind: str, name: str) -> Any:
         return resolved(_added[kind][name])
     found = _installed(kind)
     if name not in found:
-        raise unknown(KINDS[kind], name, names(kind))
+        raise unregistered(KINDS[kind], name, names(kind))
     return _loaded(found[name])
 
 
@@ -94,6 +99,29 @@ def resolved(target: Any) -> Any:
     return resolve(target) if isinstance(target, str) else target
 
 
+def unregistered(kind: str, name: object, known: Iterable[str]) -> DibsError:
+    """Build the error for a name that no installed package provides."""
+    return unknown(kind, name, known, outdated())
+
+
+def outdated() -> str:
+    """Say that this checkout declares other entry points than are installed; empty if it does not.
+
+    An editable installation runs the code as it is, but its entry points are those of the time of the installation.
+    """
+    try:
+        project = tomllib.loads(PYPROJECT.read_text())["project"]
+        installed = {(e.group, e.name, e.value) for e in distribution("dibs").entry_points}
+    except (OSError, KeyError, tomllib.TOMLDecodeError, PackageNotFoundError):
+        return ""  # no checkout, or no installation
+    groups = project.get("entry-points", {}) if project.get("name") == "dibs" else {}
+    declared = {(group, name, value) for group, entries in groups.items() for name, value in entries.items()}
+    ours = {entry for entry in installed if entry[0].startswith("dibs.")}
+    if not declared or declared == ours:
+        return ""
+    return f"the installation is older than {PYPROJECT}: run `make env`"
+
+
 @cache
 def _installed(kind: str) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
@@ -107,6 +135,8 @@ def _installed(kind: str) -> dict[str, EntryPoint]:
         found[entry.name] = entry
     if not found and kind not in OPTIONAL:
         raise DibsError(f"no {KINDS[kind]} is registered: install the package first (`pip install -e .`)")
+    if not found and (reason := outdated()):
+        raise DibsError(f"no {KINDS[kind]} is registered: {reason}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -13,6 +14,7 @@ import pytest
 from dibs import registry
 from dibs.envs import Car2D
 from dibs.errors import DibsError
+from dibs.families import get_benchmark, get_family
 from dibs.methods import Method, get_method, in_order, label
 from dibs.teachers.base import Algorithm, get_algorithm
 
@@ -171,6 +173,33 @@ def test_without_an_installation(installed):
     installed()
     with pytest.raises(DibsError, match="no environment is registered: install the package first"):
         registry.names("environments")
+
+
+def test_an_installation_older_than_its_checkout_is_named(installed, tmp_path: Path, monkeypatch):
+    """Code of an editable installation is always new; its entry points are those of the time of the installation."""
+    text, file = registry.PYPROJECT.read_text(), tmp_path / "pyproject.toml"
+    monkeypatch.setattr(registry, "PYPROJECT", file)
+    line = 'ars = "dibs.teachers.ars:ALGORITHM"\n'
+    assert text.count(line) == 1
+    for same in ("", 'name = "other"', text, text.replace('"dibs"', '"other"').replace(line, ""), "[project"):
+        file.write_text(same)
+        assert registry.outdated() == ""
+    file.unlink()
+    assert registry.outdated() == ""
+    reason = f"the installation is older than {file}: run `make env`"
+    for other in (f'{line}boat = "boat:ALGORITHM"\n', "", line.replace("ALGORITHM", "OTHER")):
+        file.write_text(text.replace(line, other))
+        assert registry.outdated() == reason
+    for ask in (lambda: registry.load("teachers", "boat"), lambda: get_family("boat"), lambda: get_benchmark("boat")):
+        with pytest.raises(DibsError, match=rf"unknown .*'boat'\.(.*\?)? T{re.escape(reason[1:])}\. Known: "):
+            ask()
+    installed()
+    with pytest.raises(DibsError) as error:
+        registry.names("requirements")
+    assert str(error.value) == f"no collection of measured requirements is registered: {reason}"
+    file.write_text(text)
+    registry._installed.cache_clear()
+    assert registry.names("requirements") == []
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--seed", type=int, default=1000, help="seed of the search (default: 1000)")
     parser.add_argument(
-        "--results", type=Path, help="keep the teacher of index 0 in this folder, or read it from there"
+        "--results",
+        type=Path,
+        help="keep the teacher of index 0 below this folder, in requirements/work, or read it from there",
     )
     parser.add_argument(
         "--settings", default="", help="settings of the search that differ from the defaults: JSON text, or a file"
@@ -42,6 +44,7 @@ def run(args: argparse.Namespace) -> None:
     from dibs.families import find_benchmarks, show_warnings
     from dibs.files import read_json, write_json
     from dibs.methods import get_method
+    from dibs.paths import Layout
     from dibs.progress import display
     from dibs.runs import Chain, densest_split, method_settings
     from dibs.settings import parse_settings
@@ -51,6 +54,8 @@ def run(args: argparse.Namespace) -> None:
     settings = parse_settings(RequirementSettings, args.settings, "--settings")
     if args.output is not None and args.output.suffix != ".json":
         raise DibsError(f"{args.output}: expected a name that ends in .json")
+    layout = None if args.results is None else Layout(args.results)
+    work = None if layout is None else layout.requirements_work.root
     motion, chains = get_method("motion"), dict[str, Chain]()
     policies: dict[str, dict[str, Any]] = {}
     # Long benchmarks first: their policies are tried on others of the family.
@@ -63,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
             show_warnings(family)
             if family.name not in chains:
                 split = densest_split(family)
-                chains[family.name] = Chain(family, split, args.seed, results=args.results, display=shown)
+                chains[family.name] = Chain(family, split, args.seed, results=work, display=shown)
             chain = chains[family.name]
             model = chain.model(motion, benchmark, method_settings(motion))
             shown.begin(benchmark.id)
@@ -73,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             found = measurement.run(lambda text, *_, name=benchmark.id: shown.report(name, text))
             shown.finish(benchmark.id, f"{found.seconds:.0f} s, {found.steps:,} steps")
             print(f"{benchmark.id}: {found.sentence}", flush=True)
-            output = args.output or (None if chain.layout is None else chain.layout.requirements(family.name))
+            output = args.output or (None if layout is None else layout.requirements(family.name))
             if output is not None:
                 answers = read_json(output) if output.is_file() else {}
                 write_json(output, dict(sorted({**answers, benchmark.id: found.data()}.items())))

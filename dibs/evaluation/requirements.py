@@ -21,9 +21,10 @@ from dibs.baselines.flat import FlatView, flat_policy
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings, count_satisfied
 from dibs.evaluation.index_free import SLOW, Found, Search, SearchSettings, kinds
-from dibs.families import Benchmark
+from dibs.families import Benchmark, Family
 from dibs.methods import Model, get_method
 from dibs.progress import Reporter
+from dibs.provenance import digest
 from dibs.seeding import stream
 from dibs.settings import STRICT, Count, Natural
 from dibs.simulation import Policy, Rewards, SpecTask, evaluation_draws
@@ -144,6 +145,12 @@ def tasks_digest(benchmark: Benchmark) -> str:
     """Return the digest of all tasks of a benchmark."""
     family = benchmark.family
     return family.tasks_digest(range(family.last_index + 1), benchmark.specification)
+
+
+def requirements_id(family: Family, settings: RequirementSettings) -> str:
+    """Return the digest of all that decides the answers for the benchmarks of a family."""
+    tasks = {b: tasks_digest(Benchmark(b, family, b, family.name)) for b in family.benchmark_ids}
+    return digest([tasks, asdict(settings), VERSION])
 
 
 # --- measuring -------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def get_family(name: str) -> Family:
         return _from_file(path, Path(path).stat().st_mtime_ns if Path(path).is_file() else 0)
     known = descriptions()
     if name not in known:
-        raise unknown("family", name, known)
+        raise registry.unregistered("family", name, known)
     return _registered(name, known[name])
 
 
@@ -131,7 +131,7 @@ def find_benchmarks(entry: str, exact: bool = False) -> list[Benchmark]:
     owners = {i: name for name, d in descriptions().items() for i in (d.get("benchmarks") or (name,))}
     found = [Benchmark(i, get_family(name), i, name) for i, name in owners.items() if matches(i, entry)]
     if not found:
-        raise unknown("benchmark", entry, owners)
+        raise registry.unregistered("benchmark", entry, owners)
     return found
 
 

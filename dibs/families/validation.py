@@ -61,7 +61,7 @@ def _shape_problems(family: FamilyModel) -> Iterator[str]:
     if any(n < 0 for n in (noise if isinstance(noise, list) else [noise])):
         yield f"start.noise: expected numbers ≥ 0, found {noise}"
     if family.teacher not in registry.names("teachers"):
-        yield f"teacher: {unknown('teacher algorithm', family.teacher, registry.names('teachers'))}"
+        yield f"teacher: {registry.unregistered('teacher algorithm', family.teacher, registry.names('teachers'))}"
     elif family.teacher_options:
         kind = registry.load("teachers", family.teacher).settings
         known = [field.name for field in dataclasses.fields(kind)]

@@ -61,7 +61,7 @@ def make_task(
     own, or `specification` over the family's regions. A family of another environment than `environment` is an error.
     """
     if environment is not None and environment not in registry.names("environments"):
-        raise unknown("environment", environment, registry.names("environments"))
+        raise registry.unregistered("environment", environment, registry.names("environments"))
     if benchmark is not None:
         if (family, edge, specification) != (None, None, None):
             raise DibsError(

@@ -156,10 +156,12 @@ def requires(benchmark: str, family: str, layout: Layout) -> str:
         known = known_group(get_benchmark(benchmark))
         if known != UNKNOWN:
             return known
-    file, description = layout.requirements(family), layout.family(family)
-    if not (file.is_file() and description.is_file()):
+    file = layout.requirements(family)
+    # The workflow writes no description of a family; the one that was measured has to do.
+    descriptions = [of.family(family) for of in (layout, layout.requirements_work) if of.family(family).is_file()]
+    if not (file.is_file() and descriptions):
         return UNKNOWN
-    found = load_family(description)
+    found = load_family(descriptions[0])
     answers = read_json(file)
     if benchmark not in answers or benchmark not in found.benchmark_ids:
         return UNKNOWN

@@ -17,6 +17,7 @@ from typing import Any
 from dibs.datasets.build import DatasetSettings
 from dibs.errors import unknown
 from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.evaluation.requirements import RequirementSettings, requirements_id
 from dibs.families import Benchmark, Family, Split, find_benchmarks, get_family
 from dibs.families.splits import GAP
 from dibs.methods import Method, get_method
@@ -335,6 +336,10 @@ class Plan:
         trained = get_method(record.model_method)
         model = self.model_id(trained.name, trained.unit(of.family.name, benchmark), split, seed)
         return evaluation_origin(record, of, self.split(of.family.name, split), seed, self.config.evaluation, model).id
+
+    def requirements_id(self, family: str) -> str:
+        """Return the id of what the benchmarks of a family require."""
+        return requirements_id(self.family(family), RequirementSettings())
 
     # --- settings and resources ----------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dibs import registry
-from dibs.errors import DibsError, unknown
+from dibs.errors import DibsError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def find_report(name: str, kind: str = "report") -> tuple[Report, str]:
     for report in known.values():
         if report.each and name.startswith(f"{report.name}-"):
             return report, name.removeprefix(f"{report.name}-")
-    raise unknown(kind, name, known)
+    raise registry.unregistered(kind, name, known)
 
 
 def make(name: str, paths: Sequence[Path], options: Options = USUAL) -> Table | Figure:

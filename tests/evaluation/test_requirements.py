@@ -275,6 +275,24 @@ def test_the_command_adds_answers_to_a_file(tmp_path, capsys):
     assert again | {"seconds": 0} == found["mine"] | {"seconds": 0} and capsys.readouterr().err == ""
 
 
+def test_the_files_of_a_study_are_left_alone(tmp_path):
+    """A study may have a teacher of the same seed, with other settings, or another description of the family."""
+    layout = Layout(tmp_path / "results")
+    place = "mine", densest_split(family()).name
+    kept = [layout.teacher(*place, 0, 1000), layout.model("motion", *place, 1000), layout.family("mine")]
+    for path in kept:
+        path.parent.mkdir(parents=True)
+        path.write_text("of a study")
+    argv = ["requires", str(saved(family(), tmp_path)), "--settings", QUICK, "--results", str(layout.root), "--quiet"]
+    assert main(argv) == 0
+    files = {path for path in layout.root.rglob("*") if path.is_file()}
+    answers = layout.requirements("mine")
+    assert {path for path in files if not path.is_relative_to(answers.parent)} == set(kept)
+    assert {path.read_text() for path in kept} == {"of a study"}
+    work = layout.root / "requirements" / "work"
+    assert {work / path.relative_to(layout.root) for path in kept} | {answers} <= files
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -477,6 +477,26 @@ def test_a_family_changes_alone(tmp_path: Path):
     assert {key[3] for key in before if before[key] != after[key]} == {"tiny-reach-k1"}
 
 
+def test_what_a_family_requires_is_measured_again_when_its_tasks_change(tmp_path: Path, monkeypatch):
+    text = Path("tests/workflow/family.yaml").read_text()
+    file = tmp_path / "family.yaml"
+
+    def found(new: str = text) -> str:
+        file.write_text(new)
+        config = parse_config({**STUDY, "benchmarks": [f"{file}:tiny-reach-k2"], "gaps": [4, 2]})
+        return Plan(config).requirements_id("tiny-reach")
+
+    before = found()
+    for old, new in {"two goals in order": "two goals", "gaps: [4, 2]": "gaps: [2, 4]"}.items():
+        assert found(text.replace(old, new)) == before, old
+    # Of any index, and of any benchmark: the command measures all of the family.
+    both = "k1: achieve reach(g1); achieve reach(g2)"
+    edits = {"[1.5, 3.0]": "[1.6, 3.0]", "[3.5, 6.0]": "[3.6, 6.0]", "k1: achieve reach(g1)": both}
+    assert len({before, *(found(text.replace(old, new)) for old, new in edits.items())}) == 4
+    monkeypatch.setattr("dibs.evaluation.requirements.VERSION", 1000)
+    assert found() != before
+
+
 # --- Snakemake -------------------------------------------------------------------------------------------
 
 

@@ -155,6 +155,17 @@ def test_one_figure_needs_only_its_own_inputs(clone: Clone):
     assert plan == {"teacher": 6, "dataset": 6, "model dibs": 1, "figure": 1}
 
 
+def test_requirements_are_measured_again_when_the_family_changes(clone: Clone):
+    rule = "workflow/rules/evaluation.smk"
+    command = '"dibs requires {params.family:q} --results {wildcards.root:q} --output {output:q} --log {log:q}"'
+    clone.edit(rule, command, '"echo {{}} > {output:q}"')  # what is planned is asked here, not the answers
+    clone.run("requirements", *TINY)
+    clone.edit(FAMILY, "two goals in order", "two goals, in order")
+    assert clone.plan("requirements", *TINY, "--config", "seeds=2") == {}
+    clone.edit(FAMILY, "[1.5, 3.0]", "[1.6, 3.0]")
+    assert clone.plan("requirements", *TINY) == {"requirements_of": 1, "requirements": 1}
+
+
 def test_a_failed_rerun_is_not_forgotten(finished: Clone):
     """Snakemake deletes what it makes again. If that fails, files made from the old version must not seem current."""
     changed = (*TINY, "--config", "templates={max_steps: 90}")

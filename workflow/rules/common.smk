@@ -9,6 +9,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
+from dibs import registry
 from dibs.errors import DibsError
 from dibs.paths import Layout, curve, metrics, timing
 from dibs.studies import console
@@ -32,6 +33,9 @@ try:
     DATASETS = sorted({file for split in PLAN.splits for file in PLAN.datasets(*split)})
 except DibsError as error:
     raise WorkflowError(str(error))
+
+if workflow.is_main_process and registry.outdated():
+    logger.warning(f"warning: {registry.outdated()}")
 
 # The plan of the full paper is millions of objects that live to the end. Searching them for garbage as often as Python does by
 # default takes an eighth of the time.

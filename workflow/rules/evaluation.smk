@@ -56,6 +56,8 @@ rule requirements_of:
         runtime=growing(120),
     params:
         family=quick(lambda w: plan(w).family_source(w.family)),
+        # Not an argument of the command: with another family, settings or version, the answers are measured again.
+        id=quick(lambda w: plan(w).requirements_id(w.family)),
     message:
         "what the benchmarks of {wildcards.family} require"
     shell:
