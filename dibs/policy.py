@@ -28,11 +28,12 @@ from dibs.evaluation.evaluate import count_satisfied, role_of
 from dibs.families import Benchmark, Split, Tasks, load_family
 from dibs.files import check_suffix, read_tensors, write_tensors
 from dibs.methods import Method, Model, get_method
-from dibs.provenance import Origin, check_kind
+from dibs.provenance import Origin, check_kind, check_origin
 from dibs.seeding import stream
 from dibs.simulation import Bools, EdgeTask, Levels, Moment, Policy, Progress, Rewards, SpecTask, draw
 from dibs.simulation.composed import Composed, record
 from dibs.spectrl import regions_of, satisfied
+from dibs.stages import model_versions
 from dibs.statistics import wilson
 from dibs.templates.template import CLASSES, evolution_of
 
@@ -263,9 +264,7 @@ class IndexPolicy:
     @property
     def origin(self) -> Origin:
         """What its file is made from."""
-        identity: dict[str, Any] = {"method": self.method.name, "family": self.family.name}
-        identity |= {"benchmark": self.benchmark.id, "split": self.split.name, "seed": self.seed, "index": self.index}
-        return Origin("policy", identity, self.tasks.digest, "", {}, (self.made_from,) if self.made_from else ())
+        return _origin(self.method, self.benchmark, self.split, self.seed, self.index, self.made_from)
 
     def save(self, path: str | Path) -> None:
         """Write the policy as a file that `dibs.load` reads without anything else."""
@@ -278,6 +277,13 @@ class IndexPolicy:
             "description": self.family.description_data(),
         }
         write_tensors(Path(path), self.model.tensors, metadata)
+
+
+def _origin(method: Method, benchmark: Benchmark, split: Split, seed: int, index: int, made_from: str) -> Origin:
+    identity: dict[str, Any] = {"method": method.name, "family": benchmark.family.name}
+    identity |= {"benchmark": benchmark.id, "split": split.name, "seed": seed, "index": index}
+    tasks = benchmark.family.tasks_digest([index], benchmark.specification)
+    return Origin("policy", identity, tasks, "", model_versions(method), (made_from,) if made_from else ())
 
 
 def _act(
@@ -307,7 +313,7 @@ def _step(
 
 
 def load_policy(path: str | Path) -> IndexPolicy:
-    """Read a policy."""
+    """Read a policy; refuse one that was made before the environment's or the method's version was raised."""
     tensors, meta = read_tensors(path)
     check_kind(path, meta, "policy")
     if "model" not in meta or "train" not in meta:
@@ -316,5 +322,12 @@ def load_policy(path: str | Path) -> IndexPolicy:
     aim = Benchmark(meta["benchmark"], family, meta["benchmark"], family.source)
     split = Split(meta["split"], tuple(meta["train"]))
     made_from = meta["inputs"][0] if meta["inputs"] else ""
-    model = Model(tensors, meta["model"], 0)
-    return IndexPolicy(get_method(meta["method"]), model, aim, split, meta["seed"], meta["index"], made_from)
+    found = (aim, split, meta["seed"], meta["index"], made_from)
+    method = get_method(meta["method"])
+    train = "" if split.derived else f" --train {','.join(map(str, split.indices))}"
+    rerun = (
+        f"`dibs policy {aim.id} --method {method.name} --split {split.name}{train} --seed {meta['seed']} "
+        f"--index {meta['index']}`"
+    )
+    check_origin(path, meta, _origin(method, *found), rerun)
+    return IndexPolicy(method, Model(tensors, meta["model"], 0), *found)

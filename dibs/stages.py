@@ -106,9 +106,14 @@ def model_origin(method: Method, unit: Unit, split: Split, seed: int, settings: 
         {"method": method.name, "family": unit.family.name, "benchmark": unit.name, "split": split.name, "seed": seed},
         unit.family.tasks_digest(split.indices, unit.specification),
         settings_digest(settings),
-        {"models": methods.VERSION, method.name: method.version},
+        model_versions(method),
         tuple(inputs),
     )
+
+
+def model_versions(method: Method) -> dict[str, int]:
+    """Return the versions that a model of a method, or a policy of it, depends on."""
+    return {"models": methods.VERSION, method.name: method.version}
 
 
 def evaluation_origin(
@@ -128,9 +133,14 @@ def evaluation_origin(
         },
         family.tasks_digest(indices, benchmark.specification),
         settings_digest(settings),
-        {"evaluation": evaluation.VERSION, method.name: method.version},
+        evaluation_versions(method),
         (model,),
     )
+
+
+def evaluation_versions(method: Method) -> dict[str, int]:
+    """Return the versions that an evaluation of a method depends on."""
+    return {"evaluation": evaluation.VERSION, method.name: method.version}
 
 
 # --- the stages ------------------------------------------------------------------------------------------

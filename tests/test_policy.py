@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import dibs.gym.environments
+from dibs import policy as policy_module
 from dibs import registry
 from dibs.envs import Environment
 from dibs.errors import DibsError
@@ -432,6 +433,23 @@ def test_damage_is_named(policy, tmp_path, pipeline):
         load_policy(tmp_path / "q.safetensors")
     with pytest.raises(DibsError, match=r"seed0\.safetensors: expected kind 'policy', found 'model'"):
         load_policy(pipeline.layout.model("dibs", "tiny", "gap2", 0))
+
+
+@pytest.mark.parametrize("raised", ["method", "environment"])
+def test_a_file_of_an_older_version_is_refused(raised, policy, tmp_path, monkeypatch):
+    file = tmp_path / "p.safetensors"
+    policy.save(file)
+    load_policy(file)
+    if raised == "method":
+        newer = replace(policy.method, version=policy.method.version + 1)
+        monkeypatch.setattr(policy_module, "get_method", lambda name: newer)
+        message = r"p\.safetensors: was made by another version \(.*make it again: `dibs policy tiny .*--index 3`"
+    else:
+        kind = type(policy.family.environment)
+        monkeypatch.setattr(kind, "version", kind.version + 1)
+        message = r"p\.safetensors: was made from another description of tiny .*make it again: `dibs policy tiny "
+    with pytest.raises(DibsError, match=message):
+        load_policy(file)
 
 
 # --- episodes --------------------------------------------------------------------------------------------
