@@ -117,10 +117,15 @@ def check_origin(path: str | Path, metadata: Mapping[str, Any], expected: Origin
             f"{path}: was made from another description of {expected.identity.get('family')} (environment, "
             f"specification, regions, start, horizon, reward or network differ); make it again: {rerun}"
         )
-    if metadata.get("versions") != dict(expected.versions):
+    check_versions(path, metadata, expected.versions, rerun)
+
+
+def check_versions(path: str | Path, metadata: Mapping[str, Any], versions: Mapping[str, int], rerun: str) -> None:
+    """Refuse a file that was not made by these versions."""
+    if metadata.get("versions") != dict(versions):
         raise DibsError(
-            f"{path}: was made by another version ({_versions(metadata.get('versions') or {})} instead of "
-            f"{_versions(expected.versions)}); make it again: {rerun}"
+            f"{path}: was made by another version ({list_versions(metadata.get('versions'))} instead of "
+            f"{list_versions(versions)}); make it again: {rerun}"
         )
 
 
@@ -142,8 +147,9 @@ def describe(kind: str, identity: Mapping[str, Any]) -> str:
     return f"the {kind} of " + " ".join(f"{key} {value}" for key, value in identity.items())
 
 
-def _versions(versions: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in versions.items()) or "none"
+def list_versions(versions: Mapping[str, Any] | None) -> str:
+    """Return one line that lists the versions in a file's metadata."""
+    return ", ".join(f"{name} {number}" for name, number in (versions or {}).items()) or "none"
 
 
 @cache

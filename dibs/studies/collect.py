@@ -1,20 +1,20 @@
 """Evaluations as tidy frames: one row per evaluation, or one row per evaluated index.
 
-Every file is checked. A damaged file, a file of another kind, two files of the same evaluation, or evaluations with
-different thresholds or descriptions of a family are errors that name the file.
+Every file is checked. A damaged file, a file of another kind or version, two files of the same evaluation, or
+evaluations with different thresholds, descriptions of a family or versions are errors that name the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dibs import registry
+from dibs import evaluation, registry
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import summarize
 from dibs.evaluation.requirements import UNKNOWN, known_group, requirement_of
@@ -22,7 +22,8 @@ from dibs.families import Benchmark, benchmarks, families, get_benchmark, load_f
 from dibs.files import damaged, read_json, read_table
 from dibs.methods import get_method, in_order
 from dibs.paths import Layout, timing
-from dibs.provenance import check_kind
+from dibs.provenance import check_kind, check_versions, list_versions
+from dibs.stages import evaluation_versions
 
 IDENTITY = ("method", "benchmark", "split", "seed")
 """What distinguishes one evaluation from another."""
@@ -35,6 +36,7 @@ COLUMNS = (
     "seconds",  # of training, with the teachers it rests on; NaN if the model is not where the layout has it
     *("rollouts", "delta", "file"),
     *("tasks", "indices"),  # digest of the evaluated tasks, and their indices
+    "versions",  # of the evaluation and of the method, as one text
 )
 """Columns of the frame with one row per evaluation."""
 ROLES = ("train", "unseen", "beyond", "far")
@@ -109,7 +111,18 @@ def read_evaluation(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     role = set(rows["role"])
     if not role <= set(ROLES) or "train" not in role:
         raise damaged(path, f"roles {sorted(map(str, role))}; expected train and any of {', '.join(ROLES[1:])}")
+    name = meta["method"]
+    if name in registry.names("methods"):
+        versions = evaluation_versions(get_method(name))
+    else:  # results of a method that is not installed can still be read
+        versions = {**(meta.get("versions") or {}), "evaluation": evaluation.VERSION}
+    check_versions(path, meta, versions, _evaluate(meta))
     return rows, meta
+
+
+def _evaluate(run: Mapping[Any, Any] | pd.Series) -> str:
+    """Return the command that makes an evaluation again."""
+    return "`dibs evaluate {benchmark} --method {method} --split {split} --seed {seed}`".format_map(run)
 
 
 def collect(files: Iterable[Path]) -> pd.DataFrame:
@@ -135,6 +148,7 @@ def _run(file: Path) -> dict[str, Any]:
         **{"seconds": _seconds(file, meta)},
         **{"rollouts": int(rows["rollouts"].max()), "file": str(file)},
         **{"tasks": meta.get("tasks"), "indices": tuple(sorted(rows["index"]))},
+        **{"versions": list_versions(meta.get("versions"))},
     }
 
 
@@ -223,7 +237,8 @@ def _check_unique(frame: pd.DataFrame) -> None:
 
 
 def check_comparable(frame: pd.DataFrame) -> None:
-    """Reject evaluations with different thresholds, or of different descriptions of a benchmark."""
+    """Reject evaluations with different thresholds, of different descriptions of a benchmark, or of two versions of a
+    method."""
     different = frame.drop_duplicates("delta")
     if len(different) > 1:
         first, other = different.iloc[0], different.iloc[1]
@@ -236,9 +251,17 @@ def check_comparable(frame: pd.DataFrame) -> None:
         different = found.drop_duplicates("tasks")
         if len(different) > 1:
             first, other = different.iloc[0], different.iloc[1]
-            rerun = f"`dibs evaluate {benchmark} --method {{method}} --split {{split}} --seed {{seed}}`".format
             raise DibsError(
                 f"{other['file']}: was made from another description of {benchmark} than {first['file']} (environment, "
                 "specification, regions, start, horizon, reward or network differ); train and evaluate the older one "
-                f"again: {rerun(**other)} or {rerun(**first)}"
+                f"again: {_evaluate(other)} or {_evaluate(first)}"
+            )
+    for method, found in frame.groupby("method", sort=False):
+        different = found.drop_duplicates("versions")
+        if len(different) > 1:
+            first, other = different.iloc[0], different.iloc[1]
+            raise DibsError(
+                f"{other['file']}: was made by another version of {method} ({other['versions']}) than {first['file']} "
+                f"({first['versions']}); they cannot be compared: make the older one again: "
+                f"{_evaluate(other)} or {_evaluate(first)}"
             )

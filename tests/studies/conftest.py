@@ -14,10 +14,11 @@ from dibs.drawing.style import STYLE as DRAWING
 from dibs.evaluation.evaluate import EvaluationSettings, roles
 from dibs.families import get_benchmark, get_family
 from dibs.files import write_json, write_tensors
+from dibs.methods import get_method
 from dibs.paths import Layout
 from dibs.provenance import Origin
 from dibs.seeding import stream
-from dibs.stages import EvaluationResult
+from dibs.stages import EvaluationResult, evaluation_versions
 from dibs.studies.collect import collect, find
 
 ALL = ("ars", "bc", "maml", "maml-adapted", "varibad", "genrl", "dibs", "dibs-plus")
@@ -36,7 +37,7 @@ SKILL = {
 
 def save(path: Path, counts: dict[int, int], role: dict[int, str], identity: dict, rollouts=100, delta=0.9, **more):
     """Write an evaluation."""
-    origin = Origin("evaluation", identity, "", "", {})
+    origin = Origin("evaluation", identity, "", "", evaluation_versions(get_method(identity["method"])))
     EvaluationResult(counts, role, EvaluationSettings(rollouts=rollouts, delta=delta), origin, more).save(path)
     return path
 

@@ -7,10 +7,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from dibs import evaluation as evaluation_stage
 from dibs.errors import DibsError
 from dibs.files import read_table, write_json, write_table
 from dibs.paths import Layout
 from dibs.studies.collect import COLUMNS, collect, collect_indices, find, middle_split, read_evaluation, split_order
+from dibs.templates.methods import DIBS
 
 IDENTITY = {"method": "dibs", "benchmark": "mine-k2", "family": "mine", "split": "gap2", "seed": 7}
 ROLE = {0: "train", 1: "unseen", 2: "train", 3: "unseen", 4: "train", 5: "beyond", 6: "beyond"}
@@ -182,6 +184,48 @@ def test_two_descriptions_of_a_family_do_not_mix(evaluation, tmp_path):
     write_table(b, table, metadata | {"tasks": "other"})
     message = r"b\.parquet: was made from another description of mine-k2 than .*a\.parquet .*`dibs evaluate mine-k2"
     with pytest.raises(DibsError, match=message):
+        collect([a, b])
+
+
+@pytest.mark.parametrize(
+    "versions, shown",
+    [
+        ({"evaluation": evaluation_stage.VERSION, "dibs": DIBS.version - 1}, f"dibs {DIBS.version - 1}"),
+        (
+            {"evaluation": evaluation_stage.VERSION - 1, "dibs": DIBS.version},
+            f"evaluation {evaluation_stage.VERSION - 1}",
+        ),
+        ({}, "none"),
+        (None, "none"),
+    ],
+)
+def test_other_versions_than_the_installed_ones_are_refused(versions, shown, evaluation, tmp_path):
+    a, b = evaluation(tmp_path / "a.parquet"), evaluation(tmp_path / "b.parquet", seed=8)
+    table, metadata = read_table(b)
+    write_table(b, table, metadata | {"versions": versions})
+    message = rf"b\.parquet: was made by another version \(.*{shown}.* instead of .*: `dibs evaluate mine-k2 --method"
+    with pytest.raises(DibsError, match=message):
+        collect([a, b])
+    with pytest.raises(DibsError, match=message):
+        collect([b])
+
+
+def test_results_of_a_method_that_is_not_installed_can_be_read_but_not_mixed(evaluation, tmp_path):
+    a, b = evaluation(tmp_path / "a.parquet"), evaluation(tmp_path / "b.parquet", seed=8)
+
+    def claim(file, stage, own):
+        table, metadata = read_table(file)
+        write_table(file, table, metadata | {"method": "theirs", "versions": {"evaluation": stage, "theirs": own}})
+
+    stage = evaluation_stage.VERSION
+    claim(a, stage, 3)
+    claim(b, stage, 3)
+    assert collect([a, b])["versions"].tolist() == [f"evaluation {stage}, theirs 3"] * 2
+    claim(b, stage, 4)
+    with pytest.raises(DibsError, match=r"b\.parquet: was made by another version of theirs .*theirs 4.*a\.parquet"):
+        collect([a, b])
+    claim(b, stage - 1, 3)
+    with pytest.raises(DibsError, match=rf"b\.parquet: was made by another version \(evaluation {stage - 1}, theirs 3"):
         collect([a, b])
 
 

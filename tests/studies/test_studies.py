@@ -18,8 +18,9 @@ from dibs.drawing.style import save
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.files import check_suffix, read_table, write_json, write_table
+from dibs.methods import get_method
 from dibs.provenance import Origin
-from dibs.stages import EvaluationResult
+from dibs.stages import EvaluationResult, evaluation_versions
 from dibs.studies import ablations, formats, studies, study_figures, summaries, sweeps
 
 FAMILY, BENCHMARK, SPLIT = "car2d-reach", "car2d-reach-k1", "gap10"
@@ -35,7 +36,7 @@ def evaluation(root: Path, seed: int, solved: str, method: str = "dibs", rate: f
     path = root / "evaluations" / f"{method}-{seed}.parquet"
     counts = {i: round(100 * rate) * int(c) for i, c in enumerate(solved)}
     name = {"method": method, "benchmark": BENCHMARK, "family": FAMILY, "split": SPLIT, "seed": seed}
-    origin = Origin("evaluation", name, "", "", {})
+    origin = Origin("evaluation", name, "", "", evaluation_versions(get_method(method)))
     EvaluationResult(counts, ROLES, EvaluationSettings(rollouts=100, delta=delta), origin, {}).save(path)
     return str(path)
 

@@ -37,6 +37,7 @@ def runs(*rows, **common) -> pd.DataFrame:
         "file": "x",
         "tasks": "",
         "indices": "",
+        "versions": "",
     }
     return frame.assign(**{**rest, **common})[list(COLUMNS)]
 
