@@ -24,7 +24,7 @@ from dibs.stages import ratios_of
 
 SHOWN = ("Nothing to be done", "Report created", "Unlock", "Terminating", "Will exit after")
 """Beginnings of messages that are shown although they are no warnings."""
-HIDDEN = ("Exiting because a job execution failed",)
+HIDDEN = ("Exiting because a job execution failed", "RuleException:\nCalledProcessError")
 """Beginnings of messages that repeat what has been said."""
 TAIL = 15  # lines of a failed job's log that are shown
 EVERY = 30.0  # seconds between two lines of progress if the output is not a terminal
@@ -144,6 +144,8 @@ class Console(logging.Handler):
         """Name a failed job, its outputs and its log, and show the log's end."""
         values = vars(record)
         infos = values["job_error_info"] if hasattr(record, "job_error_info") else [values]
+        if "groupid" in values:
+            self._line(f"Error in group {values['groupid']}")
         for info in infos:
             job = self._jobs.get(info["jobid"])
             title = job.title if job is not None else info["rule_name"]

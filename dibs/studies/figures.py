@@ -163,6 +163,8 @@ def _rate_legend(figure: Figure, rows: pd.DataFrame, pooled: bool) -> None:
 def loss_curves(files: Sequence[Path], options: Options) -> Figure:
     """Loss of the template's fit over steps, per edge; one panel per family and method."""
     found = [curve for file in files if (curve := _curve(file)) is not None]
+    if not found and all("class" in _with_metrics(file, "model")[0]["model"] for file in files):
+        return _note("These templates move the base policy:\nnothing was fitted.")
     if not found:
         raise DibsError("none of these models has a curve of its fit: name models of templates")
     curves = _one_split(pd.concat(found, ignore_index=True), options)
@@ -178,6 +180,15 @@ def loss_curves(files: Sequence[Path], options: Options) -> Figure:
         seeds = curves["seed"].nunique()
         each = f"one line per edge and seed ({seeds} seeds)" if seeds > 1 else "one line per edge"
         figure.suptitle(f"Template fit: {each}", fontsize=8.0)
+    return figure
+
+
+def _note(text: str) -> Figure:
+    """Return a figure that says why there is nothing to draw."""
+    with style.in_print():
+        figure, (ax,) = style.panels(1, 1.0, 1)
+        ax.set_axis_off()
+        ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes)
     return figure
 
 

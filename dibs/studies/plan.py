@@ -35,6 +35,7 @@ from dibs.studies.resources import (
 )
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.train import TeacherSettings
+from dibs.templates.template import template_policy
 
 
 @dataclass(frozen=True)
@@ -268,8 +269,8 @@ class Plan:
         if report.methods:
             chosen = [m for m in report.methods if m in self.config.methods]
             return chosen if len(chosen) == len(report.methods) else []
-        fitted = [m for m in self.config.methods if {"teachers", "datasets"} <= set(get_method(m).needs)]
-        return [m for m in fitted if get_method(m).per_family][:1]
+        known = {m: get_method(m) for m in self.config.methods}
+        return [m for m, method in known.items() if method.policy is template_policy and "datasets" in method.needs][:1]
 
     def reports(self, kind: str) -> list[str]:
         """Return all files of the reports of one kind, `table` or `figure`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -337,8 +338,12 @@ def check_rest_is_done(start: Start, run: Waiting, *names: str, kept: tuple[str,
 
 
 def _planned(text: str, rule: str) -> int:
-    """How many jobs of a rule a run set out to do."""
-    return next(int(line.split()[1]) for line in text.splitlines() if line.split()[:1] == [rule])
+    """How many jobs of a rule a run set out to do, as our workflow or Snakemake's own output says."""
+    found = re.search(rf"^\d+ jobs: .*?\b(\d+) {rule}s?\b", text, re.MULTILINE) or re.search(
+        rf"^{rule} +(\d+)", text, re.MULTILINE
+    )
+    assert found, text
+    return int(found[1])
 
 
 @pytest.fixture(scope="module")

@@ -70,9 +70,14 @@ def test_a_failed_job_names_its_log_and_shows_its_end(tmp_path: Path):
     text = told(io.StringIO(), STATS, job(1, "teacher"), {**error, "level": logging.ERROR})
     assert "Error in rule teacher: teacher number 1\n  output: a\n" in text and f"  log: {log}\n" in text
     assert "line 99" in text and "line 84" not in text
-    group = {"event": "group_error", "job_error_info": [error], "aux_logs": [str(tmp_path / "none.log")]}
+    group = {
+        "event": "group_error",
+        "groupid": "chain_0",
+        "job_error_info": [error],
+        "aux_logs": [str(tmp_path / "none.log")],
+    }
     text = told(io.StringIO(), STATS, job(1, "teacher"), {**group, "level": logging.ERROR})
-    assert "line 99" in text and "none.log\n    (there is no such file)" in text
+    assert "Error in group chain_0\n" in text and "line 99" in text and "none.log\n    (there is no such file)" in text
 
 
 def test_a_terminal_gets_one_live_line(monkeypatch: pytest.MonkeyPatch):

@@ -212,6 +212,18 @@ def test_models_without_a_curve_of_losses_are_left_out(model, tmp_path):
     assert len(figure.axes) == 1 and len([line for line in figure.axes[0].lines if len(line.get_xdata())]) == 5
 
 
+def test_templates_without_a_fit_are_said_to_move(model, tmp_path):
+    """As `dibs-plus` where motion holds on all edges. Models of other methods are an error."""
+    moved = model(tmp_path / "m.safetensors", "car2d-reach", "gap10", method="dibs-plus", curve=[])
+    with pytest.raises(DibsError, match="none of these models has a curve"):
+        figures.loss_curves([moved], USUAL)
+    tensors, metadata = read_tensors(moved)
+    metadata["model"]["class"] = "motion"
+    write_tensors(moved, tensors, metadata)
+    (ax,) = figures.loss_curves([moved], USUAL).axes
+    assert "nothing was fitted" in ax.texts[0].get_text()
+
+
 def test_damaged_metrics_are_named(model, tmp_path):
     file = model(tmp_path / "t.safetensors", "car2d-choice", "gap5", curve=[[0, 1, 2]])
     with pytest.raises(DibsError, match=r"t\.safetensors: expected a curve of 8 edges, found shape \(1, 3\)"):

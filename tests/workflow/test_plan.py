@@ -308,6 +308,16 @@ def test_the_branched_template_is_shown_next_to_the_single_one():
     assert "branching" not in made(only)
 
 
+def test_losses_are_those_of_a_template():
+    """Not of another method that needs datasets and has one model per family."""
+    data = yaml.safe_load(Path("tests/workflow/tiny.yaml").read_text())
+    plan = Plan(parse_config(data | {"methods": ["bc-index", "hyper", "dibs-plus", "dibs"]}))
+    assert {Path(file).parts[-4] for file in plan.report_inputs("loss_curves")} == {"dibs-plus"}
+    assert "loss_curves" not in made(
+        Plan(parse_config(data | {"methods": ["bc-index"], "ablations": {}, "sweeps": {}}))
+    )
+
+
 GENERIC = {
     "relative",
     "benchmarks",
