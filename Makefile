@@ -30,17 +30,19 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# An interrupted run resumes. A finished one only prints the results again.
+# An interrupted run resumes. The run prints its results when it ends.
 demo: env ## run the whole method on a small config, a few minutes
 	@$(BIN)/python workflow/scripts/unlock.py
-	$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml
-	@echo && cat $(DEMO)/tables/relative.md && echo && $(BIN)/dibs results --results $(DEMO)
-	@printf '\nfigures:\n' && ls $(DEMO)/figures/*.png
+	@$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml
+	@printf '\ntables:  %s\nfigures: %s\n' '$(DEMO)/tables' '$(DEMO)/figures'
+	@printf 'picture: %s\n' '$(DEMO)/figures/success_by_index-suite-car2d-rates-k3.png'
 	@printf '\nnext, after `. $(BIN)/activate`:\n'
-	@printf '  %-86s %s\n' \
-		'snakemake -n --quiet' 'the plan of the full paper' \
-		'snakemake --cores all --configfile config/laptop.yaml' 'all environments, about two hours' \
-		'dibs policy suite-car2d-rates-k3 --split gap5 --index 13 --results $(DEMO)' 'a policy for an unseen index'
+	@printf '  %-92s %s\n' \
+		'snakemake --report demo.html --configfile config/demo.yaml' 'all tables and figures in one page' \
+		'dibs results --results $(DEMO)' 'the ratios again' \
+		'dibs policy suite-car2d-rates-k3 --split gap5 --index 13 --results $(DEMO) --output p.safetensors' 'an unseen index' \
+		'dibs rollout p.safetensors --output p.gif' 'watch it' \
+		'snakemake --cores all --configfile config/laptop.yaml' 'all environments'
 
 test: env ## run all tests except those on a cluster
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) -m "not slurm" $(PYTEST_ARGS)
