@@ -112,7 +112,7 @@ class Console(logging.Handler):
             self._progress = RunProgress({k: n for k, n in values["stats"].items() if k != "total"})
             self._printed = time.monotonic()
             counts = [f"{n} {noun(rule) if n == 1 else plural(rule)}" for rule, n in self._progress.planned.items()]
-            self._line(f"{self._progress.total} jobs: {', '.join(counts)}")
+            self._line(f"{self._progress.total} job{'s' * (self._progress.total != 1)}: {', '.join(counts)}")
         elif event == "job_info":
             self._jobs[values["jobid"]] = StartedJob(values)
         elif event == "job_finished":
