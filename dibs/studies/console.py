@@ -30,7 +30,10 @@ TAIL = 15  # lines of a failed job's log that are shown
 EVERY = 30.0  # seconds between two lines of progress if the output is not a terminal
 ALL_EVALUATIONS = 100  # if there are more, their lines would bury everything else: only progress is shown
 NOUNS = {"evaluation_list": "list", "study_list": "list"}
-TARGETS = {"all", "demo", "tables", "figures", "ablations", "sweeps", "evaluations", "teachers", "datasets"}
+TARGETS = {
+    *("all", "demo", "tables", "figures", "ablations", "sweeps"),
+    *("evaluations", "requirements", "teachers", "datasets"),
+}
 """Rules without a job of their own."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def test_jobs_are_counted_without_targets():
     assert text.splitlines()[0] == "3 jobs: 2 teachers, 1 list"
     assert text.splitlines()[-1].startswith("1 of 3 jobs in 0:00")
     assert "(teachers 1/2, lists 0/1)" in text
+
+
+def test_targets_are_the_rules_of_the_snakefile():
+    """They have no job of their own; the rules that have one are in workflow/rules."""
+    snakefile = (Path(__file__).parents[2] / "Snakefile").read_text()
+    assert set(re.findall(r"^rule (\w+):", snakefile, re.MULTILINE)) == console.TARGETS
 
 
 def test_messages_with_long_lists_are_left_out():
