@@ -236,30 +236,30 @@ def _check_unique(frame: pd.DataFrame) -> None:
         )
 
 
+def _differing(frame: pd.DataFrame, column: str) -> list[tuple[pd.Series, pd.Series]]:
+    """Return the first two runs that differ in a column; nothing if all have the same value."""
+    different = frame.drop_duplicates(column)
+    return [(different.iloc[0], different.iloc[1])] if len(different) > 1 else []
+
+
 def check_comparable(frame: pd.DataFrame) -> None:
     """Reject evaluations with different thresholds, of different descriptions of a benchmark, or of two versions of a
     method."""
-    different = frame.drop_duplicates("delta")
-    if len(different) > 1:
-        first, other = different.iloc[0], different.iloc[1]
+    for first, other in _differing(frame, "delta"):
         raise DibsError(
             f"{other['file']}: a task counts as solved above {other['delta']}, but above {first['delta']} in "
             f"{first['file']}; they cannot be compared: evaluate one of them again"
         )
     # The digest of the tasks covers the evaluated indices, so it is the same for all evaluations at these indices.
     for (benchmark, _), found in frame.groupby(["benchmark", "indices"], sort=False):
-        different = found.drop_duplicates("tasks")
-        if len(different) > 1:
-            first, other = different.iloc[0], different.iloc[1]
+        for first, other in _differing(found, "tasks"):
             raise DibsError(
                 f"{other['file']}: was made from another description of {benchmark} than {first['file']} (environment, "
                 "specification, regions, start, horizon, reward or network differ); train and evaluate the older one "
                 f"again: {_evaluate(other)} or {_evaluate(first)}"
             )
     for method, found in frame.groupby("method", sort=False):
-        different = found.drop_duplicates("versions")
-        if len(different) > 1:
-            first, other = different.iloc[0], different.iloc[1]
+        for first, other in _differing(found, "versions"):
             raise DibsError(
                 f"{other['file']}: was made by another version of {method} ({other['versions']}) than {first['file']} "
                 f"({first['versions']}); they cannot be compared: make the older one again: "
