@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.patches import Polygon
 
@@ -23,19 +24,28 @@ class Backdrop(NamedTuple):
     extent: Array  # (points, 2) that must be in view
 
 
-def arm_backdrop(tasks: Tasks) -> Backdrop | None:
-    """Return the arm at the start of the last task and the floor, if it has one; None without a skeleton."""
+def arm_backdrop(tasks: Tasks, moving: bool = False) -> Backdrop | None:
+    """Return the arm at the start of the last task and the floor, if it has one; None without a skeleton.
+
+    If the arm is `moving`, it is not drawn, and all that it can reach is in view.
+    """
     joints = tasks.environment.skeleton(tasks.start_center[-1])
     if joints is None:
         return None
-    floor, reach = tasks.environment.bounds[0][1], _reach(joints)
+    floor, reach = float(tasks.environment.bounds[0][1]), _reach(joints)
+    room = 0.12 * reach
+    extent = np.concatenate([joints - room, joints + room])
+    if moving:
+        below = reach if not np.isfinite(floor) else joints[0, 1] - floor
+        extent = joints[0] + np.array([[-reach, -below], [reach, reach]]) + [[-room], [room]]
 
     def draw(ax: Axes) -> None:
         if np.isfinite(floor):
             draw_floor(ax, floor)
-        draw_arm(ax, joints)
+        if not moving:
+            draw_arm(ax, joints)
 
-    return Backdrop(draw, np.concatenate([joints - 0.12 * reach, joints + 0.12 * reach]))
+    return Backdrop(draw, extent)
 
 
 def draw_floor(ax: Axes, height: float = 0.0) -> None:
@@ -44,15 +54,16 @@ def draw_floor(ax: Axes, height: float = 0.0) -> None:
     ax.axhline(height, color=INK, lw=0.8, zorder=1)
 
 
-def draw_arm(ax: Axes, joints: Array) -> None:
+def draw_arm(ax: Axes, joints: Array) -> list[Artist]:
     """Draw links between joints (points, 2), from the base to the tip."""
-    ax.plot(*joints.T, color=LINK, lw=5.0, solid_capstyle="round", alpha=0.75, zorder=2.2)
-    ax.plot(*joints.T, color=STEEL, lw=0.8, zorder=2.3)
     foot = np.array([[-0.09, 0.0], [0.09, 0.0], [0.045, 0.055], [-0.045, 0.055]]) * _reach(joints)
-    ax.add_patch(Polygon(joints[0] + foot, fc=STEEL, ec="none", zorder=2.1))
-    for joint in joints[:-1]:
-        ax.plot(*joint, "o", color="white", mec=STEEL, mew=1.0, ms=5.0, zorder=2.4)
-    ax.plot(*joints[-1], "o", color=STEEL, ms=3.5, zorder=4.5)
+    return [
+        ax.add_patch(Polygon(joints[0] + foot, fc=STEEL, ec="none", zorder=2.1)),
+        *ax.plot(*joints.T, color=LINK, lw=5.0, solid_capstyle="round", alpha=0.75, zorder=2.2),
+        *ax.plot(*joints.T, color=STEEL, lw=0.8, zorder=2.3),
+        *ax.plot(*joints[:-1].T, "o", color="white", mec=STEEL, mew=1.0, ms=5.0, zorder=2.4),
+        *ax.plot(*joints[-1], "o", color=STEEL, ms=3.5, zorder=4.5),
+    ]
 
 
 def _reach(joints: Array) -> float:

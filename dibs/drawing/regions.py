@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
-from dibs.drawing.style import COLORS, INK, shade
+from dibs.drawing.style import COLORS, INK, Role, shade
 from dibs.envs import Array
 from dibs.families import Tasks
-from dibs.gym.render import Role, region_roles
+from dibs.spectrl import Edge, cnf, conjuncts
 
 MEANING: dict[Role, str] = {
     "start": "initial region",
@@ -84,13 +84,24 @@ class DrawnRegion:
         return [(int(row), rows[row]) for row in np.argsort(-np.round(size, 9), kind="stable")]
 
 
-def task_regions(tasks: Tasks, axes: Sequence[int] = (0, 1), between: Tasks | None = None) -> list[DrawnRegion]:
-    """Return the start and the regions that the specification names, in the order of drawing.
+def region_roles(edges: Iterable[Edge]) -> dict[str, Role]:
+    """Return what each region that the edges name is for; to be a target counts more than to be safe."""
+    edges = list(edges)
+    safe = [literal for edge in edges for clause in cnf(edge.safe) for literal in clause]
+    roles: dict[str, Role] = {name: "stay" if inside else "avoid" for name, inside in safe}
+    targets = [literal for edge in edges for literal in conjuncts(edge.target)]
+    return roles | {name: "reach" if inside else "avoid" for name, inside in targets}
+
+
+def task_regions(
+    tasks: Tasks, axes: Sequence[int] = (0, 1), between: Tasks | None = None, edges: Sequence[Edge] | None = None
+) -> list[DrawnRegion]:
+    """Return the start and the regions that the edges name (by default, all of them), in the order of drawing.
 
     `between` has the tasks of all indices from the first to the last one, for the true path of every region; without
     it, paths lead straight from one index to the next.
     """
-    columns, roles = list(axes), region_roles(tasks.edges)
+    columns, roles = list(axes), region_roles(tasks.edges if edges is None else edges)
     every = tasks if between is None else between
     stops = np.array([every.indices.index(i) for i in tasks.indices])
     found = [_drawn("start", "start", every.start_center, every.start_half, stops, columns)]

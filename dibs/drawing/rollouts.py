@@ -8,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
+from dibs.drawing.film import Frame, Scene
 from dibs.drawing.regions import ROLES, Trajectory
 from dibs.drawing.style import save
 from dibs.drawing.tasks import figure_task
 from dibs.errors import DibsError
 from dibs.families import Tasks
 from dibs.files import atomic, check_suffix, write_table
-from dibs.gym.render import Frame, Scene, paint, task_shapes
 from dibs.spectrl import Monitor
 
 SUFFIXES = (".png", ".pdf", ".gif", ".mp4", ".parquet")
@@ -69,14 +68,12 @@ def drawing(tasks: Tasks, trajectories: Sequence[Trajectory]) -> Figure:
 def film(tasks: Tasks, trajectory: Trajectory) -> list[Frame]:
     """Return one frame per recorded state, with the monitor's verdict on the rollout up to there.
 
-    The trail has the color of the rollout's role. The last frame of a rollout that failed says so.
+    The trail and a mark in the banner have the color of the rollout's role. The last frame of a rollout that failed
+    says so.
     """
     index, states = trajectory.index, trajectory.states
     task = tasks.at([index])
-    shapes = task_shapes(task.edges, task.regions_at(index), task.start_center[0], task.start_half[0])
-    title = f"{task.name}  i = {index} ({trajectory.role})"
-    accent = None if trajectory.role == "train" else to_rgb(ROLES[trajectory.role][0])
-    scene = Scene.of(task.environment, title, shapes, accent and tuple(round(255 * c) for c in accent))
+    scene = Scene(task, f"{task.name}  i = {index} ({trajectory.role})", ROLES[trajectory.role][0], states=states)
     monitor = Monitor(task.spec, task.regions_at(index))
     known, frames = monitor.start(states[0]), []
     for time, state in enumerate(states):
@@ -85,7 +82,7 @@ def film(tasks: Tasks, trajectory: Trajectory) -> list[Frame]:
         if trajectory.success is False and outcome == "running" and time == len(states) - 1:
             outcome = "failed"
         progress = f"stage {monitor.stage(known)}   step {time} / {monitor.stages * task.horizon}"
-        frames.append(paint(scene, states[: time + 1], outcome, progress))
+        frames.append(scene.paint(states[: time + 1], outcome, progress))
     return frames
 
 

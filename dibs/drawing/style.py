@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from dibs.files import atomic, check_suffix
-from dibs.gym.render import Role
 
+Role = Literal["start", "reach", "avoid", "stay"]
+"""What a region is for."""
 COLORS: dict[Role, str] = {"stay": "#7B4FA3", "avoid": "#5A5A5A", "start": "#E08A00", "reach": "#00875F"}
 """Hues of regions by role, in the order of drawing."""
 INK = "#222222"

@@ -33,6 +33,7 @@ from dibs.drawing.regions import (
     draw_trajectories,
     label,
     looks,
+    region_roles,
     task_regions,
 )
 from dibs.drawing.space import draw_space
@@ -40,8 +41,7 @@ from dibs.drawing.style import COLORS, INK, STYLE
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Tasks
-from dibs.gym import render
-from dibs.gym.render import half_plane, region_roles
+from dibs.spectrl import Edge
 
 
 def figure_task(tasks: Tasks, trajectories: Sequence[Trajectory] = (), between: Tasks | None = None) -> Figure:
@@ -69,11 +69,13 @@ def figure_task(tasks: Tasks, trajectories: Sequence[Trajectory] = (), between: 
 
 
 def plane_of(tasks: Tasks) -> tuple[int, int]:
-    """Return the two state variables to draw."""
-    parts = [(region.reach, region.arrays()["normal"]) for region in tasks.regions.values()]
-    return render.plane_of(
-        tasks.environment, [(np.isfinite(reach) | (normal != 0.0)).any(axis=0) for reach, normal in parts]
-    )
+    """Return the two state variables to draw: those that most regions constrain, if in doubt the environment's."""
+    count = np.zeros(len(tasks.environment.state_names))
+    for region in tasks.regions.values():
+        count += (np.isfinite(region.reach) | (region.arrays()["normal"] != 0.0)).any(axis=0)
+    order = sorted(range(len(count)), key=lambda d: (-count[d], d not in tasks.environment.drawn, d))
+    first, second = sorted(order[:2])
+    return first, second
 
 
 def one_panel(tasks: Tasks, width: float = 4.2, axes: tuple[int, int] | None = None) -> tuple[Figure, Axes]:
@@ -128,19 +130,26 @@ def draw_task(
     axes: tuple[int, int] = (0, 1),
     backdrop: Backdrop | None = None,
     between: Tasks | None = None,
+    edges: Sequence[Edge] | None = None,
+    fill: bool = False,
 ) -> None:
     """Draw tasks into one panel, from light to dark, with rollouts on top.
 
     `axes` are the two state variables shown. An arm is drawn at the start of the last task unless `backdrop`
-    replaces it. `between` gives regions their true paths, as in `figure_task`.
+    replaces it. `between` gives regions their true paths, as in `figure_task`. With `edges`, only regions that these
+    name are drawn. To `fill` the panel, more of the plane is shown instead of making the panel smaller.
     """
     tasks = tasks.at(sorted(set(tasks.indices)))
     backdrop = backdrop or arm_backdrop(tasks)
-    regions = task_regions(tasks, axes, between)
+    regions = task_regions(tasks, axes, between, edges)
     low, high = _limits(regions, [t.states[:, axes] for t in trajectories], backdrop)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     room = np.array([26.0, 14.0]) / points_per_unit(ax)  # for names on the left and indices below
     low, high = low - room, high + 0.5 * room
+    if fill:
+        size, middle = np.array(ax.get_window_extent().size), (low + high) / 2
+        half = size / (size / (high - low)).min() / 2
+        low, high = middle - half, middle + half
     names = tasks.environment.state_names
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     ax.set(xlabel=axis_label(names[axes[0]]), ylabel=axis_label(names[axes[1]]))
@@ -191,6 +200,20 @@ def add_legend(
 
 
 # --- one panel -------------------------------------------------------------------------------------------
+
+
+def half_plane(low: Array, high: Array, point: Array, normal: Array) -> Array:
+    """Return the corners (n, 2) of the part of a rectangle on the side of a line to which `normal` points."""
+    corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]]], dtype=float)
+    heights = (corners - point) @ normal
+    kept = []
+    for n in range(4):
+        here, there = heights[n], heights[(n + 1) % 4]
+        if here >= 0.0:
+            kept.append(corners[n])
+        if (here >= 0.0) != (there >= 0.0):
+            kept.append(corners[n] + here / (here - there) * (corners[(n + 1) % 4] - corners[n]))
+    return np.reshape(kept, (-1, 2))
 
 
 def _limits(

@@ -10,7 +10,8 @@ translate between its `Episodes` and Gymnasium's conventions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -23,9 +24,11 @@ from dibs import registry
 from dibs.envs import Array, Environment, check_array, sample_noise
 from dibs.errors import DibsError, unknown
 from dibs.families import SUFFIXES, Family, Tasks, descriptions, get_benchmark, get_family
-from dibs.gym.render import Frame, Scene, paint, task_shapes
 from dibs.simulation import Bools, EdgeTask, Episodes, Rows, SpecTask
 from dibs.spectrl import Edge, parse, regions_of
+
+if TYPE_CHECKING:
+    from dibs.drawing.film import Frame, Scene
 
 # --- tasks ------------------------------------------------------------------------------------------------
 
@@ -39,11 +42,12 @@ class SingleTask(NamedTuple):
     title: str
 
     def scene(self) -> Scene:
-        """Return what the renderer draws behind the agent."""
+        """Return the drawing of the task."""
+        from dibs.drawing.film import Scene  # matplotlib takes half a second, and most environments draw nothing
+
         start = self.task.edges if isinstance(self.task, EdgeTask) else self.grounded
-        boxes = self.grounded.regions_at(self.grounded.indices[0])
-        shapes = task_shapes(self.edges, boxes, start.start_center[0], start.start_half[0])
-        return Scene.of(self.grounded.environment, self.title, shapes)
+        drawn = replace(self.grounded, start_center=start.start_center, start_half=start.start_half)
+        return Scene(drawn, self.title, edges=self.edges)
 
 
 def make_task(
@@ -158,8 +162,7 @@ class EpisodeBatch(Episodes):
         bad = info.get("unsafe") or info.get("violated")
         steps, horizon = int(self.steps[row]), self.task.horizon
         stage = f"stage {info['stage']}   " if "stage" in info else ""
-        return paint(
-            scene,
+        return scene.paint(
             self.trail[row, : min(steps, horizon) + 1],
             "success" if info["success"] else "unsafe" if bad else "running",
             f"{stage}step {steps} / {horizon}",

@@ -20,14 +20,13 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
-from dibs.drawing.regions import Trajectory
+from dibs.drawing.regions import Trajectory, region_roles
 from dibs.drawing.tasks import draw_task, figure_task
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings, count_satisfied, recorded
 from dibs.families import Benchmark, Family, get_benchmark
 from dibs.files import read_metadata
-from dibs.gym.render import region_roles
 from dibs.methods import Method, Model, get_method, in_order, label
 from dibs.pipeline import OpenedModel, open_model
 from dibs.provenance import check_kind

@@ -11,13 +11,14 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from dibs.drawing import style
+from dibs.drawing.film import BANNER, FAILURE, QUIET
 from dibs.drawing.regions import ROLES, Trajectory
 from dibs.drawing.rollouts import drawing, film, read_trajectories, record, write_rollouts
 from dibs.errors import DibsError
 from dibs.families import Tasks, get_benchmark
 from dibs.files import read_table
-from dibs.gym.render import BANNER, GREEN, QUIET, RED
 
+GREEN, RED, GRAY = (tuple(round(255 * c) for c in to_rgb(color)) for color in (style.COLORS["reach"], FAILURE, QUIET))
 NAMES = ["car2d-switch", "droneattitude-reach-k2", "reacher-stack-opposite-8"]
 
 
@@ -70,8 +71,7 @@ def test_there_must_be_a_rollout(tmp_path):
 
 def pill(frame: np.ndarray) -> list[tuple[int, ...]]:
     """Colors of the outcome in a frame's banner."""
-    banner = frame[:BANNER]
-    return [color for color in (GREEN, RED, QUIET) if ((banner == color).all(axis=-1)).sum() > 200]
+    return [color for color in (GREEN, RED, GRAY) if ((frame[:BANNER, 300:] == color).all(axis=-1)).sum() > 200]
 
 
 def test_a_film_has_a_frame_for_every_state_and_ends_with_the_outcome(tmp_path):
@@ -79,7 +79,7 @@ def test_a_film_has_a_frame_for_every_state_and_ends_with_the_outcome(tmp_path):
     run = visits(tasks, 7)
     frames = film(tasks, run)
     assert len(frames) == len(run.states) == 9
-    assert [pill(frame) for frame in frames] == [[QUIET]] * 8 + [[GREEN]]
+    assert [pill(frame) for frame in frames] == [[GRAY]] * 8 + [[GREEN]]
     file = tmp_path / "new" / "film.GIF"
     write_rollouts(file, tasks, [run, visits(tasks, 0)])
     with Image.open(file) as gif:
@@ -91,23 +91,23 @@ def test_a_film_of_a_violation_turns_red_and_stays_so():
     tasks = tasks_of("car2d-switch", [10])
     x, y = tasks.start_center[0]
     states = np.array([[x, y], [x, 3.0], [x, 5.0], [x, 8.0], [0.0, 10.0]])  # straight through the block
-    assert [pill(frame) for frame in film(tasks, Trajectory(10, "train", states))] == [[QUIET]] * 2 + [[RED]] * 3
+    assert [pill(frame) for frame in film(tasks, Trajectory(10, "train", states))] == [[GRAY]] * 2 + [[RED]] * 3
 
 
 def test_a_rollout_that_failed_says_so_at_its_end():
     tasks = tasks_of("car2d-reach-k2", [7])
     run = visits(tasks, 7, "unseen")
     short = Trajectory(7, "unseen", run.states[:5], False)
-    assert [pill(frame) for frame in film(tasks, short)] == [[QUIET]] * 4 + [[RED]]
+    assert [pill(frame) for frame in film(tasks, short)] == [[GRAY]] * 4 + [[RED]]
 
 
 def test_roles_have_colors_in_films():
-    """The trail and the mark in the banner are red at unseen indices; at training indices nothing changes."""
+    """The trail and the mark in the banner are blue at training indices, red at unseen ones."""
     tasks = tasks_of("car2d-reach-k2", [7])
     frames = {role: film(tasks, visits(tasks, 7, role))[-1] for role in ROLES}
     for role, (color, _) in ROLES.items():
         mark = frames[role][4, 1]
-        assert np.array_equal(mark, np.round(255 * np.array(to_rgb(color)))) == (role != "train")
+        assert np.array_equal(mark, np.round(255 * np.array(to_rgb(color))))
 
 
 def test_drawings_name_role_and_success_and_mark_failures():

@@ -16,14 +16,14 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from dibs.drawing import style
 from dibs.drawing.arm import draw_arm
-from dibs.drawing.regions import ROLES, Trajectory, label, task_regions
+from dibs.drawing.regions import ROLES, Trajectory, label, region_roles, task_regions
 from dibs.drawing.style import save
 from dibs.drawing.tasks import draw_task, figure_task
 from dibs.envs import Array, Car2D, Environment, Reacher
 from dibs.errors import DibsError
 from dibs.families import Tasks, families, get_benchmark, get_family, load_family
 from dibs.files import check_suffix
-from dibs.spectrl import Region
+from dibs.spectrl import Region, graph, parse
 
 DRAWN = [name for name in families() if not name.endswith(("-9", "-10"))]  # towers differ in height only
 
@@ -230,8 +230,8 @@ def test_an_arm_of_any_number_of_links():
     ax = Figure().add_subplot()
     joints = np.array([[1.0, 1.0], [3.0, 1.0], [3.0, 2.0], [2.0, 2.0]])
     draw_arm(ax, joints)
-    dots = [tuple(line.get_xydata()[0]) for line in ax.lines if len(line.get_xdata()) == 1]
-    assert dots == [tuple(joint) for joint in joints]
+    dots = [point for line in ax.lines if line.get_marker() == "o" for point in line.get_xydata().tolist()]
+    assert dots == joints.tolist()
 
 
 @dataclass(frozen=True)
@@ -278,3 +278,13 @@ def test_a_start_without_area_is_a_line_or_a_dot(noise, points):
     ax = panel(load_family(data).tasks([0]))
     (line,) = [line for line in ax.lines if len(line.get_xdata()) == len(points)]
     np.testing.assert_allclose(line.get_xydata(), points, atol=1e-12)
+
+
+# --- roles ------------------------------------------------------------------------------------------------
+
+
+def test_roles_of_regions() -> None:
+    spec = parse("(achieve reach(a); achieve reach(b)) ensuring avoid(wall) & reach(yard) & avoid(b)")
+    roles = region_roles(graph(spec).edges)
+    assert roles == {"a": "reach", "b": "reach", "wall": "avoid", "yard": "stay"}
+    assert region_roles(graph(spec).edges[:1])["b"] == "avoid"
