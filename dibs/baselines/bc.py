@@ -89,6 +89,31 @@ def stage_of_edges(graph: Graph) -> dict[str, int]:
     return {edge.name: n for path in graph.paths() for n, edge in enumerate(path)}
 
 
+class Plateau:
+    """Keeps the best iterate of each of some networks, and halves the rate when none has made progress for a while."""
+
+    def __init__(self, settings: Cloning, theta: Array) -> None:
+        self.settings, self.rate, self.stale = settings, settings.rate, 0
+        self.best, self.best_loss = theta.copy(), np.full(len(theta), np.inf)
+        self.losses: list[list[float]] = []
+
+    def ends(self, theta: Array, loss: Array) -> bool:
+        """Take note of networks (n, size) with held-out losses (n,); return whether the rate has become too small."""
+        self.losses.append(loss.tolist())
+        self.stale = 0 if (loss < 0.98 * self.best_loss).any() else self.stale + 1
+        better = loss < self.best_loss
+        self.best[better], self.best_loss[better] = theta[better], loss[better]
+        if self.stale >= self.settings.patience:
+            self.rate, self.stale = self.rate / 2, 0
+        return self.rate < self.settings.rate / 16
+
+    def found(self, method: str) -> Array:
+        """Return the best networks."""
+        if not np.isfinite(self.best_loss).all():
+            raise DibsError(f"the loss is not finite: a dataset is damaged, or the rate of {method} is too large")
+        return self.best
+
+
 def clone(
     network: Network, inputs: Array, actions: Array, settings: Cloning, rng: np.random.Generator
 ) -> tuple[Array, list[float]]:
@@ -96,25 +121,17 @@ def clone(
     count, order = len(inputs), rng.permutation(len(inputs))
     inputs, actions, held = inputs[order], actions[order], max(count // 10, 1)
     theta, adam = network.initial(rng), Adam((network.size,))
-    best, best_loss, stale, rate = theta.copy(), np.inf, 0, settings.rate
-    losses: list[float] = []
+    plateau = Plateau(settings, theta[None])
     for step in range(settings.max_steps + 1):
         if step % settings.check_every == 0:
             error = network.forward(theta, inputs[:held]) - actions[:held]
-            losses.append(float(np.mean(np.sum(error * error, axis=-1))))
-            stale = 0 if losses[-1] < 0.98 * best_loss else stale + 1
-            if losses[-1] < best_loss:
-                best, best_loss = theta.copy(), losses[-1]
-            if stale >= settings.patience:
-                rate, stale = rate / 2, 0
-            if rate < settings.rate / 16:
+            loss = np.mean(np.sum(error * error, axis=-1), keepdims=True)
+            if plateau.ends(theta[None], loss.astype(np.float64)):
                 break
         rows = np.minimum(held + rng.integers(max(count - held, 1), size=settings.batch), count - 1)
         _, gradient = network.forward_backward(theta, inputs[rows], actions[rows])
-        theta = (theta - adam.step(gradient, rate)).astype(np.float32)
-    if not np.isfinite(best_loss):
-        raise DibsError("the loss is not finite: a dataset is damaged, or the rate of bc is too large")
-    return best, losses
+        theta = (theta - adam.step(gradient, plateau.rate)).astype(np.float32)
+    return plateau.found("bc")[0], [loss for (loss,) in plateau.losses]
 
 
 LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "s", "hatch": "---", "dashes": (), "order": 2}

@@ -40,8 +40,7 @@ def train(training: Training, settings: bc.Cloning) -> Model:
             training.progress(f"edge {name}: loss {min(losses[name]):.5f}", len(losses) / len(tasks.edge_names))
     tensors = {"theta": np.stack(theta)}
     actors = IndexedActors(tasks.indices, tasks.edge_names, network, found.scaling, found.records, tensors, weights)
-    curve = [{"check": n, "edge": name, "loss": loss} for name, of in losses.items() for n, loss in enumerate(of)]
-    return replace(actors.to_model(found.steps, {"loss": losses}), curve=curve)
+    return actors.to_model(found.steps, losses)
 
 
 def rows_of_edge(states: Array, actions: Array, present: Array, index: Array) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dibs.envs import Array
+from dibs.envs import Array, Environment
 from dibs.families import Tasks
 from dibs.methods import Model
 from dibs.policies.network import Network
@@ -79,6 +79,10 @@ class FlatView:
         if self.index is not None:
             parts.append(np.broadcast_to(self.index[:, None, None], (*observation.shape[:-1], 1)))
         return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+
+    def seen(self, environment: Environment) -> Callable[[Array, Levels], Array]:
+        """Return the function from states and stages to the inputs that a policy with this view is given there."""
+        return lambda states, stage: self.inputs(environment.observe(states), stage)
 
     @cached_property
     def _flags(self) -> Array:

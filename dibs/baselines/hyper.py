@@ -20,7 +20,6 @@ from dibs.baselines import bc
 from dibs.baselines.flat import scaled_index
 from dibs.baselines.indexed import IndexedActors, demonstrations
 from dibs.envs import Array
-from dibs.errors import DibsError
 from dibs.families import Tasks
 from dibs.methods import Method, Model, Training
 from dibs.policies.network import Network, network_of
@@ -57,13 +56,9 @@ def train(training: Training, settings: Settings) -> Model:
         training.progress(f"loss {losses[-1]}")
     of_index = partial(weights, hypernetwork(actor, settings.layers))
     shared = (tasks.indices, tasks.edge_names, actor, found.scaling, found.records)
-    model = IndexedActors(*shared, {"phi": phi}, of_index).to_model(found.steps, {"loss": losses})
-    curve = [
-        {"check": n, "edge": edge, "loss": loss}
-        for n, row in enumerate(losses)
-        for edge, loss in zip(tasks.edge_names, row, strict=True)
-    ]
-    return replace(model, metadata={**model.metadata, "layers": list(settings.layers)}, curve=curve)
+    by_edge = dict(zip(tasks.edge_names, map(list, zip(*losses, strict=True)), strict=True))
+    model = IndexedActors(*shared, {"phi": phi}, of_index).to_model(found.steps, by_edge)
+    return replace(model, metadata={**model.metadata, "layers": list(settings.layers)})
 
 
 def hypernetwork(actor: Network, layers: tuple[int, ...]) -> Network:
@@ -110,29 +105,19 @@ def clone(
         wrong = forward(actor, theta, states[:, :, chosen]) - actions[:, :, chosen]
         return ((wrong**2).sum(-1).mean(-1) * present).sum(-1) / present.sum(-1)
 
-    best, best_loss = phi.detach().clone(), torch.full((edges,), torch.inf)
-    losses: list[list[float]] = []
-    stale, rate = 0, settings.rate
+    plateau = bc.Plateau(settings, phi.detach().numpy())
     for step in range(settings.max_steps + 1):
         if step % settings.check_every == 0:
             with torch.no_grad():
-                now = errors(slice(held))
-            losses.append(now.tolist())
-            stale = 0 if bool((now < 0.98 * best_loss).any()) else stale + 1
-            better = now < best_loss
-            best[better], best_loss = phi.detach()[better], torch.minimum(now, best_loss)
-            if stale >= settings.patience:
-                rate, stale = rate / 2, 0
-                adam.param_groups[0]["lr"] = rate
-            if rate < settings.rate / 16:
+                ended = plateau.ends(phi.detach().numpy(), errors(slice(held)).numpy())
+            if ended:
                 break
+            adam.param_groups[0]["lr"] = plateau.rate
         drawn = np.minimum(held + rng.integers(max(rows - held, 1), size=settings.batch), rows - 1)
         adam.zero_grad()
         errors(torch.from_numpy(drawn)).sum().backward()
         adam.step()
-    if not bool(torch.isfinite(best_loss).all()):
-        raise DibsError("the loss is not finite: a dataset is damaged, or the rate of hyper is too large")
-    return best.numpy(), losses
+    return plateau.found("hyper"), plateau.losses
 
 
 def weights(hyper: Network, actor: Network, tensors: Mapping[str, Array], index: Array) -> Array:

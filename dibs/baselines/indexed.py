@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -50,11 +49,12 @@ class IndexedActors:
         paths = [choose_path(tasks.graph, self.records, index) for index in tasks.indices]
         return network_paths(self.network, self.scaling, self.edges, self.actors(tasks.indices), paths)
 
-    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
-        """Return what its file contains."""
+    def to_model(self, steps: Mapping[str, int], losses: Mapping[str, Sequence[float]]) -> Model:
+        """Return what its file contains; `losses` are those on held-out rows over time, by edge."""
         metadata = {"train": list(self.train), "edges": list(self.edges), "records": stored_records(self.records)}
         tensors = {**self.tensors, **self.scaling.tensors}
-        return Model(tensors, {**metadata, "network": asdict(self.network)}, steps, metrics)
+        curve = [{"check": n, "edge": name, "loss": loss} for name, of in losses.items() for n, loss in enumerate(of)]
+        return Model(tensors, {**metadata, "network": asdict(self.network)}, steps, {"loss": losses}, curve)
 
     @classmethod
     def from_model(cls, model: Model, weights: Weights) -> IndexedActors:

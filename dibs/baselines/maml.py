@@ -33,49 +33,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Settings(ppo.SpecSettings):
+class Settings(ppo.GradientSettings, ppo.SpecSettings):
     """Settings of MAML."""
 
     steps: int = 2_000_000
     """Environment steps after which training ends, if it has not converged before."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of the hidden layers."""
     rollouts: int = 4
     """Episodes per task, both before and after adaptation."""
-    tasks: int = 10
-    """Most tasks in an iteration; with more training indices, this many are drawn each time."""
     before: Share = 0.0
     """Weight of the loss before adaptation, which is what zero-shot measures; 0: after adaptation only (Finn)."""
     inner_step: float = 0.03
     """α: size of the adaptation step."""
-    gamma: float = 0.95
-    """Discount."""
     trace: float = 0.97
     """λ of generalized advantage estimation."""
-    clip: float = 0.2
-    """How far PPO lets the probability of an action change."""
     epochs: int = 10
     """Steps of PPO on the episodes of an iteration."""
-    learning_rate: float = 3e-3
-    """Adam's step."""
-    grad_norm: float = 0.5
-    """Largest norm of a meta-gradient."""
-    initial_std: float = 0.5
-    """Standard deviation of the exploration at first; it is learned."""
     min_std: float = 0.2
     """Smallest standard deviation: the less a policy explores, the further an adaptation step of a given size goes."""
-    entropy: float = 0.0
-    """Weight of the policy's entropy."""
-    check_every: int = 10
-    """Iterations between two measurements of the training tasks."""
-    check_rollouts: int = 20
-    """Episodes per task of a measurement."""
     converged: float = 0.99
     """Training ends once all tasks are solved and their mean rate is this high, before and after adaptation."""
-    patience: int = 2
-    """Successive measurements that must say so."""
 
 
 # --- the policy ------------------------------------------------------------------------------------------
@@ -205,7 +183,9 @@ class Learner:
     def sample(self, theta: Array, task: Task) -> tuple[ppo.Experience, PolicyBatch]:
         """Run theta (size,) or (tasks, size) on every task, with exploration."""
         policy = acting(self.network, theta, self.view, self.rng)
-        episodes = ppo.collect(task, policy, self.view, draw(task, self.settings.rollouts, self.rng))
+        episodes = ppo.collect(
+            task, policy, self.view.seen(task.environment), draw(task, self.settings.rollouts, self.rng)
+        )
         return episodes, batch(self.network, theta, episodes, self.settings)
 
     def explore(self, task: Task) -> tuple[ppo.Experience, PolicyBatch, Array]:

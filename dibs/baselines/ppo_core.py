@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 AnyTask = TypeVar("AnyTask", SpecTask, EdgeTask)
+Noise = Callable[[Array], Array]
+"""Adds exploration noise to actions."""
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -165,13 +167,8 @@ class _Collector:
         self.steps.append((actions, rewards, now.alive, now.alive & ~after.alive))
 
 
-def collect(task: Task, policy: Policy, view: FlatView, draws: Draws) -> Experience:
-    """Run `policy` on all tasks and return all that it met."""
-    return collect_with(task, policy, lambda states, stage: view.inputs(task.environment.observe(states), stage), draws)
-
-
-def collect_with(task: Task, policy: Policy, inputs: Callable[[Array, Levels], Array], draws: Draws) -> Experience:
-    """Run `policy` on all tasks; `inputs(states, stage)` are what its network was given."""
+def collect(task: Task, policy: Policy, inputs: Callable[[Array, Levels], Array], draws: Draws) -> Experience:
+    """Run `policy` on all tasks; `inputs(states, stages)` are what its network was given."""
     collector = _Collector()
     rollout(task, policy, draws, recorder=collector)
     states, stage = (np.stack(arrays) for arrays in zip(*collector.met, strict=True))
@@ -188,7 +185,7 @@ def initial_actor(network: Network, rng: np.random.Generator) -> Array:
     return theta
 
 
-def gaussian_noise(rng: np.random.Generator, log_std: Array) -> Callable[[Array], Array]:
+def gaussian_noise(rng: np.random.Generator, log_std: Array) -> Noise:
     """Return a function that adds Gaussian noise with standard deviations exp(log_std) to (tasks, rollouts, m)."""
     std = np.exp(log_std)
     return lambda mean: mean + std * rng.standard_normal(mean.shape, dtype=np.float32)
@@ -269,20 +266,20 @@ class SpecSettings:
 
 
 @dataclass(frozen=True)
-class PPOSettings:
-    """Settings of PPO (Schulman et al. 2017) on several tasks at once."""
+class GradientSettings:
+    """What all policies that PPO's loss improves have in common."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     steps: int = 0
     """Environment steps after which training ends, if it has not converged before; 0: as many as the teachers used."""
     hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy and of its value function."""
+    """Hidden layers of the policy, and of its value function if that is a network."""
     rollouts: int = 16
     """Episodes per task and iteration."""
     tasks: int = 10
     """Most tasks in an iteration; with more training tasks, this many are drawn each time."""
-    gamma: float = 0.9
+    gamma: float = 0.95
     """Discount."""
     trace: float = 0.95
     """λ of generalized advantage estimation."""
@@ -290,20 +287,38 @@ class PPOSettings:
     """How far PPO lets the probability of an action change."""
     epochs: int = 8
     """Passes over the episodes of an iteration."""
+    learning_rate: float = 3e-3
+    """Adam's step for the policy."""
+    grad_norm: float = 0.5
+    """Largest norm of a gradient of the policy."""
+    initial_std: float = 0.5
+    """Standard deviation of the exploration at first; it is learned."""
+    entropy: float = 0.0
+    """Weight of the policy's entropy."""
+    check_every: int = 10
+    """Iterations between two measurements of the training tasks."""
+    check_rollouts: int = 20
+    """Episodes per task of a measurement."""
+    converged: float = 0.99
+    """Training ends once all training tasks are solved and their mean rate is this high."""
+    patience: int = 2
+    """Successive measurements that must say so."""
+
+
+@dataclass(frozen=True)
+class PPOSettings(GradientSettings):
+    """Settings of PPO (Schulman et al. 2017) on several tasks at once."""
+
+    gamma: float = 0.9
+    """Discount."""
     minibatch: int = 2048
     """Steps per minibatch."""
     learning_rate: float = 3e-3
     """Adam's step at first; it falls linearly."""
     final_rate: float = 0.05
     """Share of the learning rate that is left when the budget is spent."""
-    grad_norm: float = 0.5
-    """Largest norm of a gradient."""
-    initial_std: float = 0.5
-    """Standard deviation of the exploration at first; it is learned."""
     entropy: float = 0.005
     """Weight of the policy's entropy."""
-    check_every: int = 10
-    """Iterations between two measurements of the training tasks."""
     check_rollouts: int = 50
     """Episodes per task of a measurement."""
     converged: float = 0.995
@@ -393,3 +408,31 @@ class ActorCritic:
         self._moments += [returns.size, returns.sum(), (returns**2).sum()]
         _, mean, square = self._moments / max(self._moments[0], 1.0)
         return float(np.sqrt(max(square - mean**2, 0.0))) + 1e-6
+
+
+class PolicyLearner:
+    """A `Learner` of one policy for all tasks by PPO; a subclass says what its network is given and how it acts."""
+
+    def __init__(self, inputs: int, task: Task, settings: PPOSettings, rng: np.random.Generator) -> None:
+        self.settings, self.rng = settings, rng
+        self.model = ActorCritic.initial(inputs, task.environment.action_dim, settings, rng)
+        self.parameters = self.model.parameters
+
+    def inputs(self, task: Any) -> Callable[[Array, Levels], Array]:
+        """Return the function from states and stages of the given tasks to the network's inputs."""
+        raise NotImplementedError
+
+    def policy(self, task: Any, explore: Noise | None = None) -> Policy:
+        """Return the policy of the current parameters on the given tasks."""
+        raise NotImplementedError
+
+    def iterate(self, task: Any) -> int:
+        """Run every task and improve the policy; return the environment steps taken."""
+        policy = self.policy(task, gaussian_noise(self.rng, self.parameters["log_std"]))
+        return self.model.learn(collect(task, policy, self.inputs(task), draw(task, self.settings.rollouts, self.rng)))
+
+    def check(self, task: Any) -> tuple[list[Bools], int]:
+        """Return successes without exploration, and the steps this took."""
+        success, steps = check(task, self.policy(task), self.settings.check_rollouts, self.rng)
+        self.model.used += steps
+        return success, steps

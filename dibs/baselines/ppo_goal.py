@@ -10,7 +10,7 @@ sees; training uses those of training tasks only. Any number of edges works, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from dibs.methods import Method, Model, Training, teachers_for_budget
 from dibs.policies.network import Network
 from dibs.policies.scaling import joint_scaling
 from dibs.seeding import stream
-from dibs.simulation import BasePolicy, Bools, EdgeTask, Moment, Policy, Stopped, draw, rollout
+from dibs.simulation import BasePolicy, Bools, EdgeTask, Levels, Moment, Policy, Stopped, draw, rollout
 from dibs.simulation.composed import Composed
 from dibs.spectrl import Region
 from dibs.templates.guards import EdgeRecord, choose_path, read_records, records_of, stored_records
@@ -139,7 +139,7 @@ def _flattened(regions: Region, signs: Array) -> tuple[Region, Array]:
 
 
 class GoalPolicy(BasePolicy):
-    """One network for all edges; `log_std` adds exploration noise."""
+    """One network for all edges; `explore` adds exploration noise."""
 
     def __init__(
         self, network: Network, theta: Array, view: GoalView, edges: ReachAvoid, explore: Any | None = None
@@ -154,7 +154,7 @@ class GoalPolicy(BasePolicy):
 # --- learning --------------------------------------------------------------------------------------------
 
 
-class Learner:
+class Learner(ppo.PolicyLearner):
     """The policy and its value function."""
 
     def __init__(
@@ -165,32 +165,21 @@ class Learner:
         rng: np.random.Generator,
         paths: Sequence[Sequence[int]],
     ) -> None:
-        self.view, self.settings, self.rng, self.paths = view, settings, rng, paths
-        environment = task.environment
-        inputs = view.size(len(environment.state_names))
-        self.model = ppo.ActorCritic.initial(inputs, environment.action_dim, settings, rng)
-        self.parameters = self.model.parameters
+        super().__init__(view.size(len(task.environment.state_names)), task, settings, rng)
+        self.view, self.paths = view, paths
 
-    def acting(self, task: EdgeTask, explore: bool) -> GoalPolicy:
-        """Return the policy of the current parameters on the given edges."""
-        noise = ppo.gaussian_noise(self.rng, self.parameters["log_std"]) if explore else None
-        return GoalPolicy(self.model.actor, self.parameters["actor"], self.view, task.edges, noise)
+    def inputs(self, task: EdgeTask) -> Callable[[Array, Levels], Array]:
+        return lambda states, _: self.view.inputs(states, task.edges)
 
-    def iterate(self, task: EdgeTask) -> int:
-        """Run every edge and improve the policy; return the environment steps taken."""
-        draws = draw(task, self.settings.rollouts, self.rng)
-        acting = self.acting(task, explore=True)
-        return self.model.learn(
-            ppo.collect_with(task, acting, lambda states, _: self.view.inputs(states, task.edges), draws)
-        )
+    def policy(self, task: EdgeTask, explore: ppo.Noise | None = None) -> GoalPolicy:
+        return GoalPolicy(self.model.actor, self.parameters["actor"], self.view, task.edges, explore)
 
     def check(self, task: EdgeTask) -> tuple[list[Bools], int]:
         """Return successes without exploration on every index's best path, and the steps this took.
 
         Where a specification branches, edges of the other paths may be out of reach.
         """
-        success, steps = ppo.check(task, self.acting(task, explore=False), self.settings.check_rollouts, self.rng)
-        self.model.used += steps
+        success, steps = super().check(task)
         return [on_best_paths(success[0], self.paths)], steps
 
 
@@ -233,8 +222,7 @@ def measure(
 ) -> tuple[dict[str, EdgeRecord], int]:
     """Return how the policy does on every edge at every training index, for the guard, and the steps this took."""
     task = EdgeTask(tasks.reach_avoid())
-    acting = GoalPolicy(learner.model.actor, learner.parameters["actor"], learner.view, task.edges)
-    outcome = rollout(task, acting, draw(task, settings.record_rollouts, rng))
+    outcome = rollout(task, learner.policy(task), draw(task, settings.record_rollouts, rng))
     shape = (len(tasks.indices), len(tasks.edges))
     success, returns = (x.mean(axis=-1).reshape(shape).T for x in (outcome.success, outcome.returns))
     return records_of(tasks.indices, tasks.edge_names, success, returns), outcome.steps

@@ -6,6 +6,7 @@ evolve. The budget is the environment steps that DIBS's teachers used on the ben
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from dibs.baselines import ppo_core as ppo
 from dibs.baselines.flat import FlatPolicy, FlatView
+from dibs.envs import Array
 from dibs.families import Tasks
 from dibs.methods import Method, Model, Training, teachers_for_budget
 from dibs.policies.network import Network
-from dibs.simulation import Bools, Policy, RewardKind, SpecTask, Stopped, draw
+from dibs.simulation import Levels, Policy, RewardKind, SpecTask, Stopped
 
 
 @dataclass(frozen=True)
@@ -31,29 +33,18 @@ class Settings(ppo.PPOSettings, ppo.SpecSettings):
     """Reward for every stage completed."""
 
 
-class Learner:
+class Learner(ppo.PolicyLearner):
     """The policy and its value function."""
 
     def __init__(self, task: SpecTask, view: FlatView, settings: Settings, rng: np.random.Generator) -> None:
-        self.view, self.settings, self.rng = view, settings, rng
-        self.model = ppo.ActorCritic.initial(view.size, task.environment.action_dim, settings, rng)
-        self.parameters = self.model.parameters
+        super().__init__(view.size, task, settings, rng)
+        self.view = view
 
-    def acting(self, task: SpecTask, explore: bool) -> FlatPolicy:
-        """Return the policy of the current parameters for the given tasks."""
-        noise = ppo.gaussian_noise(self.rng, self.parameters["log_std"]) if explore else None
-        return FlatPolicy(self.model.actor, self.parameters["actor"], self.view.at(task.indices), noise)
+    def inputs(self, task: SpecTask) -> Callable[[Array, Levels], Array]:
+        return self.view.at(task.indices).seen(task.environment)
 
-    def iterate(self, task: SpecTask) -> int:
-        """Run every task and improve the policy; return the environment steps taken."""
-        acting = self.acting(task, explore=True)
-        return self.model.learn(ppo.collect(task, acting, acting.view, draw(task, self.settings.rollouts, self.rng)))
-
-    def check(self, task: SpecTask) -> tuple[list[Bools], int]:
-        """Return successes without exploration, and the steps this took."""
-        success, steps = ppo.check(task, self.acting(task, explore=False), self.settings.check_rollouts, self.rng)
-        self.model.used += steps
-        return success, steps
+    def policy(self, task: SpecTask, explore: ppo.Noise | None = None) -> FlatPolicy:
+        return FlatPolicy(self.model.actor, self.parameters["actor"], self.view.at(task.indices), explore)
 
 
 def train(training: Training, settings: Settings) -> Model:

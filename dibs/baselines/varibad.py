@@ -31,35 +31,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Settings(ppo.SpecSettings):
+class Settings(ppo.GradientSettings, ppo.SpecSettings):
     """Settings of VariBAD."""
 
     steps: int = 3_000_000
     """Environment steps after which training ends, if it has not converged before."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of the policy and of its value function."""
-    rollouts: int = 16
-    """Episodes per task and iteration."""
-    tasks: int = 10
-    """Most tasks in an iteration; with more training indices, this many are drawn each time."""
-    gamma: float = 0.95
-    """Discount."""
-    trace: float = 0.95
-    """λ of generalized advantage estimation."""
-    clip: float = 0.2
-    """How far PPO lets the probability of an action change."""
-    epochs: int = 8
-    """Passes of PPO over the episodes of an iteration."""
     minibatch: int = 2048
     """Steps per minibatch of PPO."""
-    learning_rate: float = 3e-3
-    """Adam's step for the policy."""
-    grad_norm: float = 0.5
-    """Largest norm of a gradient of the policy."""
-    initial_std: float = 0.5
-    """Standard deviation of the exploration at first; it is learned."""
-    entropy: float = 0.0
-    """Weight of the policy's entropy."""
     latent: int = 5
     """Size of the latent; 0: a policy without belief, for comparison."""
     recurrent: int = 64
@@ -84,12 +62,6 @@ class Settings(ppo.SpecSettings):
     """Weight of the divergence from the previous posterior."""
     check_every: int = 5
     """Iterations between two measurements of the training tasks."""
-    check_rollouts: int = 20
-    """Episodes per task of a measurement."""
-    converged: float = 0.99
-    """Training ends once all training tasks are solved and their mean rate is this high."""
-    patience: int = 2
-    """Successive measurements that must say so."""
 
 
 # --- the parts -------------------------------------------------------------------------------------------
@@ -309,7 +281,9 @@ class Learner:
     def iterate(self, task: Task) -> int:
         """Run every task, then improve the policy, then encoder and decoder; return the environment steps taken."""
         acting = self.acting(explore=True)
-        episodes = ppo.collect(task, acting, self.view, draw(task, self.settings.rollouts, self.rng))
+        episodes = ppo.collect(
+            task, acting, self.view.seen(task.environment), draw(task, self.settings.rollouts, self.rng)
+        )
         taken = episodes.rewards[episodes.alive > 0]
         if self._first and taken.size:
             self.parameters["reward_scale"][:] = max(float(taken.std()), 1e-3)

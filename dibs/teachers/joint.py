@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dibs.errors import DibsError, unknown
 from dibs.gym.sb3 import EpisodeRecorder, ReachAvoidVecEnv
 from dibs.policies.torch import flat, parameters, split_flat
 from dibs.simulation import EdgeTask, draw, rollout
-from dibs.teachers.base import Assignment
+from dibs.teachers.base import Assignment, Learned
 
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num")  # of the library's algorithms …
 REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")  # … and replay buffers
@@ -102,6 +103,33 @@ class EdgeAssignment:
             return None
         states = buffers.sample(self.rows, kind, SAMPLE, self.rng)
         return torch.from_numpy(self.assignment.inputs(self.rows, states)[0])
+
+
+def train_edges(
+    assignment: Assignment,
+    n_envs: int,
+    search: Callable[[EdgeAssignment], dict[str, Any]],
+    restarts: int = 1,
+    good: float = 1.0,
+) -> Learned:
+    """Train one actor per edge, one edge after the other, and keep the best of up to `restarts` searches from scratch.
+
+    After a search whose actor has at least `good` success, no other one begins.
+    """
+    torch.set_num_threads(1)
+    chosen, curve, steps = [], [], 0
+    for edge in range(assignment.edges.tasks):
+        tried: list[dict[str, Any]] = []
+        for attempt in range(1 if assignment.start is not None else restarts):
+            part = EdgeAssignment(assignment, edge, n_envs, attempt)
+            tried.append(assignment.journal.once(part.piece, partial(search, part)))
+            curve += tried[-1]["curve"]
+            steps += tried[-1]["steps"]
+            if tried[-1]["best"][0] >= good:
+                break
+        chosen.append(max(tried, key=lambda found: tuple(found["best"])))  # the first of several
+    theta, head = (np.stack([found[name] for found in chosen]) for name in ("theta", "head"))
+    return Learned(theta, head, steps, len(curve), curve)
 
 
 class JointObjective:
@@ -257,9 +285,9 @@ class Search:
         """Return everything that the rest of the search depends on, between two rollouts."""
         model, part = self.model, self.part
         return {
-            "parameters": _arrays(model.get_parameters()),
-            "entropy": _arrays(getattr(model, "log_ent_coef", None)),
-            "head": _arrays(self.joint.head.state_dict()),
+            "parameters": _mapped(model.get_parameters(), _array),
+            "entropy": _array(getattr(model, "log_ent_coef", None)),
+            "head": _mapped(self.joint.head.state_dict(), _array),
             "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
             "observed": model._last_obs,
             "starts": model._last_episode_starts,
@@ -275,10 +303,10 @@ class Search:
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         model, part = self.model, self.part
-        model.set_parameters(_tensors(saved["parameters"]), exact_match=True, device="cpu")
+        model.set_parameters(_mapped(saved["parameters"], _tensor), exact_match=True, device="cpu")
         if saved["entropy"] is not None:
             model.log_ent_coef.data.copy_(torch.from_numpy(saved["entropy"]))  # type: ignore[attr-defined]
-        self.joint.head.load_state_dict(_tensors(saved["head"]))
+        self.joint.head.load_state_dict(_mapped(saved["head"], _tensor))
         for name, value in saved["counters"].items():
             setattr(model, name, value)
         model._last_obs, model._last_episode_starts = saved["observed"], saved["starts"]
@@ -310,19 +338,18 @@ def _restore_replay(model: BaseAlgorithm, saved: Mapping[str, Any] | None) -> No
             getattr(buffer, name)[: len(array)] = array
 
 
-def _arrays(tree: Any) -> Any:
-    """Return nested mappings and lists with arrays in place of tensors."""
+def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
+    """Return nested mappings and lists with a function applied to all else."""
     if isinstance(tree, Mapping):
-        return {key: _arrays(value) for key, value in tree.items()}
+        return {key: _mapped(value, function) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_arrays(value) for value in tree]
-    return tree.detach().cpu().numpy().copy() if isinstance(tree, Tensor) else tree
+        return [_mapped(value, function) for value in tree]
+    return function(tree)
 
 
-def _tensors(tree: Any) -> Any:
-    """Undo `_arrays`."""
-    if isinstance(tree, Mapping):
-        return {key: _tensors(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_tensors(value) for value in tree]
-    return torch.from_numpy(np.array(tree)) if isinstance(tree, np.ndarray) else tree
+def _array(value: Any) -> Any:
+    return value.detach().cpu().numpy().copy() if isinstance(value, Tensor) else value
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import stable_baselines3
-import torch
 from stable_baselines3.common.noise import NormalActionNoise
 
 from dibs.policies.optimizers import Adam
 from dibs.policies.torch import ACTIVATIONS, linears, load_flat
 from dibs.teachers.base import Assignment, Learned
-from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch, make_model
+from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch, make_model, train_edges
 from dibs.teachers.sb3 import Sb3Settings
 
 NOISE = 0.1  # standard deviation that TD3 and DDPG add to actions while they explore, as in their papers
@@ -21,16 +20,7 @@ NOISE = 0.1  # standard deviation that TD3 and DDPG add to actions while they ex
 
 def train(assignment: Assignment, settings: Sb3Settings, algorithm: str) -> Learned:
     """Train one actor per edge with the named algorithm of Stable-Baselines3."""
-    torch.set_num_threads(1)
-    thetas, heads, curve, steps = [], [], [], 0
-    for edge in range(assignment.edges.tasks):
-        part = EdgeAssignment(assignment, edge, settings.n_envs)
-        found = assignment.journal.once(part.piece, partial(_search, part, algorithm, settings))
-        thetas.append(found["theta"])
-        heads.append(found["head"])
-        curve += found["curve"]
-        steps += found["steps"]
-    return Learned(np.stack(thetas), np.stack(heads), steps, len(curve), curve)
+    return train_edges(assignment, settings.n_envs, partial(_search, algorithm=algorithm, settings=settings))
 
 
 def _search(part: EdgeAssignment, algorithm: str, settings: Sb3Settings) -> dict[str, Any]:

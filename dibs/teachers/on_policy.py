@@ -24,7 +24,7 @@ from dibs.policies.network import Network
 from dibs.policies.optimizers import Adam
 from dibs.policies.torch import Actor, linears
 from dibs.teachers.base import Assignment, Learned
-from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch, make_model
+from dibs.teachers.joint import EdgeAssignment, JointObjective, Search, Watch, make_model, train_edges
 from dibs.teachers.sb3 import PpoSettings, Sb3Settings
 
 GOOD = 0.99  # success of a search from scratch after which no other one begins
@@ -104,35 +104,16 @@ def train_ppo(assignment: Assignment, settings: PpoSettings) -> Learned:
         "clip_range": settings.clip,
     }
     total = settings.iterations * settings.n_envs * settings.n_steps
-    return _train(assignment, PPO, settings, options, total)
+    search = partial(_search, kind=PPO, settings=settings, options=options, total=total)
+    return train_edges(assignment, settings.n_envs, search, settings.restarts, GOOD)
 
 
 def train_a2c(assignment: Assignment, settings: Sb3Settings) -> Learned:
     """Train one actor per edge by A2C, with the same policy."""
     options = {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9, "use_rms_prop": False, **settings.options}
     shape = PpoSettings(n_envs=settings.n_envs, checks=settings.checks, patience=settings.patience)
-    return _train(assignment, A2C, shape, options, settings.steps)
-
-
-def _train(
-    assignment: Assignment, kind: type[OnPolicyAlgorithm], settings: PpoSettings, options: dict[str, Any], total: int
-) -> Learned:
-    torch.set_num_threads(1)
-    thetas, heads, curve, steps = [], [], [], 0
-    for edge in range(assignment.edges.tasks):
-        tried = []
-        for attempt in range(1 if assignment.start is not None else settings.restarts):
-            part = EdgeAssignment(assignment, edge, settings.n_envs, attempt)
-            found = assignment.journal.once(part.piece, partial(_search, part, kind, settings, options, total))
-            tried.append(found)
-            curve += found["curve"]
-            steps += found["steps"]
-            if found["best"][0] >= GOOD:
-                break
-        best = max(tried, key=lambda found: tuple(found["best"]))  # the first of several
-        thetas.append(best["theta"])
-        heads.append(best["head"])
-    return Learned(np.stack(thetas), np.stack(heads), steps, len(curve), curve)
+    search = partial(_search, kind=A2C, settings=shape, options=options, total=settings.steps)
+    return train_edges(assignment, shape.n_envs, search, shape.restarts, GOOD)
 
 
 def _search(

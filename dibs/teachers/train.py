@@ -169,11 +169,8 @@ def train_teacher(
     if previous is not None:
         _check_kin(previous, tasks.edge_names, assignment)
     options = algorithm_settings(settings.algorithm, settings.options)
-    lost = [
-        e
-        for e, name in enumerate(tasks.edge_names)
-        if previous is not None and previous.metrics["edges"][name]["success"] < NOTHING
-    ]
+    before = {} if previous is None else previous.metrics["edges"]
+    lost = [e for e, name in enumerate(tasks.edge_names) if before and before[name]["success"] < NOTHING]
     tasks, learned = _train_in_order(tasks, index, assignment, settings, options, lost)
     edges = tasks.reach_avoid([index])
     assignment = replace(assignment, edges=edges)
@@ -193,7 +190,7 @@ def train_teacher(
     outcome = rollout(task, policy, draw(task, settings.rollouts, rng))
     success, returns = outcome.success.mean(axis=-1), outcome.returns.mean(axis=-1)
     low, high = wilson(success * settings.rollouts, settings.rollouts)
-    drift = None if previous is None else np.linalg.norm(actor - previous.actor, axis=1)
+    drift: Any = [None] * len(actor) if previous is None else np.linalg.norm(actor - previous.actor, axis=1)
     metrics = {
         "algorithm": settings.algorithm,
         "edges": {
@@ -202,7 +199,7 @@ def train_teacher(
                 "lower": low[e],
                 "upper": high[e],
                 "return": returns[e],
-                "drift": None if drift is None else drift[e],
+                "drift": drift[e],
                 "confidence": reports[e],
             }
             for e, name in enumerate(tasks.edge_names)
@@ -211,7 +208,7 @@ def train_teacher(
         "failed": [name for name, rate in zip(tasks.edge_names, success, strict=True) if rate <= SOLVED],
         "steps": steps + outcome.steps,
         "iterations": learned.iterations,
-        "drift": None if drift is None else float(np.mean(drift)),
+        "drift": None if previous is None else float(np.mean(drift)),
         "curve": learned.curve,
     }
     worst = int(success.argmin())
@@ -341,13 +338,12 @@ def perturbation(edges: ReachAvoid, share: float) -> Perturbation | None:
 
 def random_resets(task: EdgeTask, count: int, rng: np.random.Generator) -> Draws:
     """Draw episodes from randomized initial states: uniform in a box half as large again as the edge, and beyond."""
-    if task.edges.start_wide is not None:
-        draws = draw(task, count, rng)
-        wide = task.edges.wide(rng.random(draws.starts.shape, dtype=np.float32))
-        return Draws(task.edges.allowed(wide), draws.noise)
-    low, high = task.edges.extent()
-    middle, half = (low + high) / 2, (high - low) / 2
-    reach = half + 0.5 * half.max(axis=-1, keepdims=True)
     draws = draw(task, count, rng)
-    states = middle[:, None] + reach[:, None] * rng.uniform(-1, 1, draws.starts.shape)
+    if task.edges.start_wide is not None:
+        states = task.edges.wide(rng.random(draws.starts.shape, dtype=np.float32))
+    else:
+        low, high = task.edges.extent()
+        middle, half = (low + high) / 2, (high - low) / 2
+        reach = half + 0.5 * half.max(axis=-1, keepdims=True)
+        states = middle[:, None] + reach[:, None] * rng.uniform(-1, 1, draws.starts.shape)
     return Draws(task.edges.allowed(states.astype(np.float32)), draws.noise)

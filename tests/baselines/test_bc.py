@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from dibs.baselines import bc
+from dibs.baselines import bc, hyper
 from dibs.baselines.flat import FlatView
 from dibs.datasets.build import DatasetSettings, build
+from dibs.datasets.store import Dataset
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import count_satisfied
 from dibs.families import Family, get_family, load_family
@@ -19,6 +20,7 @@ from dibs.policies.network import Network, network_of
 from dibs.seeding import stream
 from dibs.spectrl import graph, parse
 from dibs.teachers.train import TeacherSettings, resolve, train_teacher
+from dibs.templates.fit import FitSettings
 
 from .small import ROWS, SETTINGS, TEACHER_STEPS, Small
 
@@ -39,6 +41,24 @@ def test_rows_of_all_indices_are_pooled_with_the_stage_of_their_edge(small: Smal
     states, labels = small.rows(2)["a>b"]
     np.testing.assert_allclose(inputs[300:400, :2], (states[:100] - view.center) / view.half, rtol=1e-6)
     assert np.array_equal(actions[300:400], labels[:100])
+
+
+def test_no_row_that_a_dataset_has_is_left_out(small: Small) -> None:
+    """A larger M must have an effect: none of the default settings stops at fewer rows."""
+    training, many = small.training(), 30_000
+    rng = np.random.default_rng(0)
+    rows = {name: (rng.random((many, 2)), rng.random((many, 2))) for name in small.rows(0)}
+    training = replace(training, datasets=[Dataset(index, rows, {}) for index in training.split.indices])
+    inputs, actions = bc.pooled(training, FlatView.of_tasks(training.tasks, True), bc.Settings().samples)
+    assert len(inputs) == len(actions) == 3 * 2 * many
+    assert {bc.Settings().samples, bc.Cloning().samples, hyper.Settings().samples, FitSettings().samples} == {500_000}
+
+
+def test_its_network_is_wider_than_the_teachers(small: Small) -> None:
+    training = small.training()
+    model = bc.train(training, bc.Settings(max_steps=1))
+    assert model.metadata["network"]["hidden"] == (64, 64)
+    assert sum(training.tasks.network.hidden) < 64
 
 
 def test_edges_of_other_benchmarks_are_left_out(small: Small) -> None:

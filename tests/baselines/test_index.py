@@ -209,6 +209,6 @@ def test_episodes_of_a_batch_have_the_inputs_of_their_task(tiny: Family) -> None
     learner = ppo_index.Learner(
         task, view, ppo_index.Settings(steps=100, hidden=(4,), rollouts=3), np.random.default_rng(0)
     )
-    acting = learner.acting(task, explore=True)
-    episodes = ppo_core.collect(task, acting, acting.view, draw(task, 3, np.random.default_rng(1)))
+    policy = learner.policy(task, ppo_core.gaussian_noise(learner.rng, learner.parameters["log_std"]))
+    episodes = ppo_core.collect(task, policy, learner.inputs(task), draw(task, 3, np.random.default_rng(1)))
     assert np.array_equal(episodes.inputs[0, :, :, -1], [[-1.0] * 3, [1.0] * 3])

@@ -214,7 +214,7 @@ def test_collected_episodes_are_what_was_done_and_met(tiny: Family) -> None:
     theta[network.size - 2 : network.size] = [2.0, 0.7]
     draws = draw(task, 6, rng)
     policy = maml.acting(network, theta, view, np.random.default_rng(1))
-    found = collect(task, policy, view, draws)
+    found = collect(task, policy, view.seen(task.environment), draws)
     noise = gaussian_noise(np.random.default_rng(1), theta[network.size :])
     states, progress = draws.starts, task.begin(draws.starts)
     for t in range(len(found.rewards)):

@@ -134,7 +134,7 @@ def test_the_belief_follows_from_the_drawn_actions_and_the_rewards(tiny: Family,
     sizes = varibad.Sizes(view.size, 2, replace(SMALL, latent=latent))
     parameters = varibad.initial(sizes, rng)
     policy = varibad.BeliefPolicy(sizes, parameters, view, explore=gaussian_noise(rng, parameters["log_std"]))
-    episodes = collect(task, policy, view, draw(task, 5, rng))
+    episodes = collect(task, policy, view.seen(task.environment), draw(task, 5, rng))
     kept = policy.believed
     assert len(kept) == len(episodes.actions) > 1
     memory, reward = policy.begin((2, 5)), None

@@ -58,8 +58,8 @@ def test_the_best_attempt_is_kept(family, monkeypatch):
 
     bests, search = [], on_policy._search
 
-    def spy(*args):
-        found = search(*args)
+    def spy(*args, **settings):
+        found = search(*args, **settings)
         bests.append({**found, "best": ((0.2, 0.8, 0.5)[len(bests)], 0.0)})
         return bests[-1]
 
