@@ -210,7 +210,7 @@ LESS: Mapping[str, tuple[str, ...]] = {
 def test_the_tutorial(workspace: Path):
     """Run its commands in order, apart from the seeds and reports of the study."""
     page = ROOT / "docs" / "tutorial.md"
-    names: dict[str, object] = {}
+    names, printed = dict[str, object](), ""
     for block in blocks(page):
         if block.file:
             Path(block.file).write_text(block.text)
