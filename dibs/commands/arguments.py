@@ -125,6 +125,17 @@ def whole_numbers(text: str) -> tuple[int, ...]:
     return found
 
 
+def seeds(text: str) -> tuple[int, ...]:
+    """Parse a number of seeds, 3 for 0, 1, 2, or a list such as 10,11,12; a comma makes one number a list."""
+    try:
+        found = tuple(int(part) for part in text.split(",") if part) if "," in text else tuple(range(int(text)))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"expected a count ≥ 1 or different seeds such as 10,11,12, found {text!r}")
+    return found
+
+
 def layout(args: argparse.Namespace) -> Layout:
     """Return the default layout below `--results`."""
     return Layout(args.results)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_tensorboard, add_training_set
+from dibs.commands.arguments import add_tensorboard, add_training_set, seeds
 
 DESCRIPTION = (
     "Train teachers, build datasets, fit methods and measure them at every index; then print the ratios and write a "
@@ -28,7 +28,9 @@ def register(subparsers: Any) -> None:
         metavar="NAME,NAME,…",
         help="methods to fit, of `dibs methods` (default: dibs,dibs-plus)",
     )
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="run seeds 0 … N-1 (default: 1)")
+    parser.add_argument(
+        "--seeds", type=seeds, default=(0,), metavar="N|I,J,…", help="seeds 0 … N-1, or those listed (default: 1)"
+    )
     parser.add_argument("--rollouts", type=int, metavar="N", help="rollouts per evaluated index (default: 1000)")
     parser.add_argument("--cores", type=int, default=1, metavar="N", help="processes at a time (default: 1)")
     parser.add_argument(
@@ -89,9 +91,8 @@ def _work(args: argparse.Namespace, family: Any) -> Any:
     from dibs.runs import Work
     from dibs.studies.checks import parse_config
 
-    for option in ("seeds", "cores"):
-        if getattr(args, option) < 1:
-            raise DibsError(f"--{option}: expected at least 1, found {getattr(args, option)}")
+    if args.cores < 1:
+        raise DibsError(f"--cores: expected at least 1, found {args.cores}")
     split = chosen_split(args, family)
     methods = tuple(dict.fromkeys(get_method(name.strip()).name for name in args.methods.split(",")))
     settings = _settings(args)
@@ -104,7 +105,7 @@ def _work(args: argparse.Namespace, family: Any) -> Any:
     return Work(
         description=family.description_data(),
         split=split,
-        seeds=tuple(range(args.seeds)),
+        seeds=args.seeds,
         methods=methods,
         benchmarks=tuple(family.benchmark_ids),
         teachers=config.teacher_settings(family),

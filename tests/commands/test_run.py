@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dibs import cli
+from dibs.commands.arguments import seeds
 from dibs.files import read_metadata
 from dibs.paths import Layout
 
@@ -172,3 +173,15 @@ def test_run_needs_a_training_set(family, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["run", str(family)])
     assert "--gap 5, --train 0,3,7,20 and --split gap5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", (0,)), ("3", (0, 1, 2)), ("1000,", (1000,)), ("12,10", (12, 10))])
+def test_seeds_are_a_count_or_a_list(text, expected):
+    assert seeds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", ",", "1,1", "1,-2", "1,x"])
+def test_seeds_that_are_neither(text, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "tiny", "--gap", "2", "--seeds", text])
+    assert f"expected a count ≥ 1 or different seeds such as 10,11,12, found '{text}'" in capsys.readouterr().err
