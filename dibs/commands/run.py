@@ -162,7 +162,10 @@ def _show(work: Any) -> None:
         for output in outputs:
             write(made, output)
     ratios = ["training_ratio", "zero_shot_ratio", "beyond_ratio"]
-    rows = [(*key, len(part), *part[ratios].mean()) for key, part in groups(collect(files), "benchmark", "method")]
+    rows = [
+        (*key, len(part), *(None if r != r else r for r in part[ratios].mean()))  # NaN: no such task was measured
+        for key, part in groups(collect(files), "benchmark", "method")
+    ]
     header = ["benchmark", "method", "seeds", "training", "zero-shot", f"beyond {work.family.last_index}"]
     print(f"\nShare of solved tasks, {work.split.name}, mean over seeds\n")
     print(tabulate(rows, header, floatfmt=".3f", missingval="-"))

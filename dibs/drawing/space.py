@@ -39,7 +39,9 @@ def draw_space(
     for region in regions:
         for row, look in region.looks():
             faces = _faces(region, row, low, high)
-            if faces:
+            if region.role == "start" and (region.low[row] == region.high[row]).all():
+                ax.plot(*region.low[row][:, None], "o", color=look["edgecolor"], ms=3.0)
+            elif faces:
                 plane = bool(region.normal[row].any())
                 solid = Poly3DCollection(faces, alpha=0.3 if plane else 0.55, lw=0.1 if len(faces) > 6 else 0.4)
                 solid.set_facecolor(look["facecolor"])

@@ -90,10 +90,10 @@ def _views_of_space(
     tasks: Tasks, trajectories: Sequence[Trajectory], space: tuple[int, int, int], between: Tasks | None
 ) -> Figure:
     figure = Figure(figsize=(7.2, 3.2), layout="constrained")
-    grid = figure.add_gridspec(1, 3, width_ratios=[1.4, 1.0, 1.0])
+    grid = figure.add_gridspec(1, 4, width_ratios=[1.4, 0.1, 1.0, 1.0])  # the second is room for a label in space
     draw_space(figure.add_subplot(grid[0], projection="3d"), tasks, trajectories, space, between)
     x, y, z = space
-    for column, axes, view in ((1, (x, y), "from above"), (2, (x, z), "from the side")):
+    for column, axes, view in ((2, (x, y), "from above"), (3, (x, z), "from the side")):
         ax = figure.add_subplot(grid[column])
         draw_task(ax, tasks, trajectories, axes=axes, between=between)
         ax.set_title(view)

@@ -362,6 +362,13 @@ class GymnasiumEnvironment(Environment):
         first = len(self._variables) if len(self.quantities) >= 2 else 0
         return (first, first + 1)
 
+    @property
+    def space(self) -> tuple[int, int, int] | None:
+        """The first three quantities, if they are the x, y and z of something."""
+        axes = [entry.get("axis") for entry in self.quantities.values()]
+        first = len(self._variables)
+        return (first, first + 1, first + 2) if axes[:3] == ["x", "y", "z"] else None
+
     # --- states --------------------------------------------------------------------------------------
 
     def step(self, states: Array, actions: Array, noise: Array) -> Array:

@@ -259,3 +259,12 @@ def test_observations_tell_variables_that_they_are_multiples_of() -> None:
     scaled = GymnasiumEnvironment("Pendulum-v1", {"half": {"state": "s1", "scale": 0.5}}, observation=["obs0", "half"])
     states = scaled.project(states)
     np.testing.assert_allclose(scaled.recover(scaled.observe(states))[:, 1:3], states[:, 1:3], atol=1e-6)
+
+
+def test_three_coordinates_are_drawn_in_space():
+    axes = {"x": {"body": "fingertip", "axis": "x"}, "y": {"body": "fingertip", "axis": "y"}}
+    more = {"z": {"body": "fingertip", "axis": "z"}, "speed": {"state": "joint0_velocity"}}
+    space = GymnasiumEnvironment("Reacher-v5", quantities=axes | more)
+    assert [space.state_names[k] for k in space.space or ()] == ["x", "y", "z"]
+    plane = GymnasiumEnvironment("Reacher-v5", quantities=axes)
+    assert plane.space is None and [plane.state_names[k] for k in plane.drawn] == ["x", "y"]
