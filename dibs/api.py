@@ -19,7 +19,7 @@ from dibs.datasets.build import DatasetSettings
 from dibs.datasets.store import Dataset, read_dataset
 from dibs.drawing.style import FORMATS, save
 from dibs.errors import DibsError, unknown
-from dibs.evaluation.evaluate import EvaluationSettings, summarize
+from dibs.evaluation.evaluate import EvaluationSettings, describe, summarize
 from dibs.families import SUFFIXES as FAMILY_SUFFIXES
 from dibs.families import Benchmark, Family, Split, show_warnings
 from dibs.files import check_suffix, read_metadata, read_table
@@ -171,11 +171,7 @@ class Evaluation:
         return summarize(self.table["role"].tolist(), self.table["succeeds"].tolist())
 
     def __repr__(self) -> str:
-        r = self.ratios
-        return (
-            f"Evaluation({self.title}): training {r['training_ratio']:.3f}, zero-shot {r['zero_shot_ratio']:.3f}, "
-            f"beyond {r['beyond_ratio']:.3f}"
-        )
+        return f"Evaluation({self.title}): {describe(self.ratios)}"
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw success over the index; returns the figure and writes it if a path is given."""

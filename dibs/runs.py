@@ -20,7 +20,7 @@ import numpy as np
 from dibs import stages
 from dibs.datasets.build import DatasetSettings
 from dibs.datasets.store import Dataset, read_dataset
-from dibs.evaluation.evaluate import EvaluationSettings
+from dibs.evaluation.evaluate import EvaluationSettings, describe
 from dibs.families import Benchmark, Family, Split, load_family
 from dibs.files import read_metadata, read_table
 from dibs.methods import Method, Model, get_method, load_model
@@ -200,8 +200,7 @@ class Chain:
         with self._making(what):
             made = stages.measure(method, benchmark, split, seed, measured, model, origin)
             self._save(made, file)
-        ratios = {name.removesuffix("_ratio"): r for name, r in stages.ratios_of(made.table).items() if "ratio" in name}
-        self._made(what, ", ".join(f"{name.replace('_', '-')} {r:.3f}" for name, r in ratios.items() if r == r))
+        self._made(what, describe(stages.ratios_of(made.table)))
         return made.table, made.metadata
 
     # --- files and reports ---------------------------------------------------------------------------

@@ -98,6 +98,9 @@ def test_load_reads_any_file(kind, template, run, pipeline, tmp_path):
     found = dibs.load(files[kind], **({"family": str(pipeline.file)} if kind == "model" else {}))
     if kind == "teacher":
         assert found.actor.tobytes() == run.teachers[4].actor.tobytes()
+        assert repr(found) == repr(run.teachers[4]) and repr(found).startswith(
+            "Teacher(tiny, index 4, seed 0; success "
+        )
     elif kind == "dataset":
         assert repr(found) == repr(run.datasets[4])
     elif kind == "model":

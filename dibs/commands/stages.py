@@ -216,7 +216,7 @@ def run_fit(args: argparse.Namespace) -> None:
 
 def run_evaluate(args: argparse.Namespace) -> None:
     """Evaluate, save, and print the three ratios."""
-    from dibs.evaluation.evaluate import EvaluationSettings
+    from dibs.evaluation.evaluate import EvaluationSettings, describe
     from dibs.pipeline import make_evaluation
     from dibs.settings import parse_settings
 
@@ -226,13 +226,9 @@ def run_evaluate(args: argparse.Namespace) -> None:
     found = chosen_model(args)
     where = (found.method.name, found.benchmark.id, found.split.name, found.seed)
     output = args.output or (found.layout or layout(args)).evaluation(*where)
-    s = make_evaluation(found, settings, output, expect=args.expect)
+    ratios = make_evaluation(found, settings, output, expect=args.expect)
     print(
-        f"{found.method.name} {found.benchmark.id} {found.split.name} seed {found.seed}: "
-        f"training {s['training_ratio']:.3f}  zero-shot {s['zero_shot_ratio']:.3f} ({s['zero_shot_count']:.0f})  "
-        f"beyond {s['beyond_ratio']:.3f}  "
-        + (f"far {s['far_ratio']:.3f}  " if settings.indices else "")
-        + f"→ {output}"
+        f"{found.method.name} {found.benchmark.id} {found.split.name} seed {found.seed}: {describe(ratios)} → {output}"
     )
 
 

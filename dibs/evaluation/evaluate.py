@@ -140,3 +140,9 @@ def summarize(role: Sequence[str], succeeds: Sequence[bool]) -> dict[str, float]
         "beyond_ratio": ratio.get("beyond", math.nan),
         "far_ratio": ratio.get("far", math.nan),
     }
+
+
+def describe(ratios: Mapping[str, float]) -> str:
+    """Say the ratios in words, without those of roles that were not measured."""
+    words = {name.removesuffix("_ratio").replace("_", "-"): r for name, r in ratios.items() if name.endswith("_ratio")}
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in words.items() if not math.isnan(ratio))

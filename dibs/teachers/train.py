@@ -108,6 +108,10 @@ class Teacher:
     id: str = ""
     """Id of the file it was read from (`dibs.provenance`)."""
 
+    def __repr__(self) -> str:
+        rates = ", ".join(f"{name} {self.metrics['edges'][name]['success']:.3f}" for name in self.edges)
+        return f"Teacher({self.family}, index {self.index}, seed {self.seed}; success {rates})"
+
     def act(self, edge: int, observations: Array) -> Array:
         """Return the actions (n, m) of the edge's actor on observations (n, inputs)."""
         return self.network.forward(self.actor[edge], self._scaled(edge, observations))
