@@ -47,6 +47,13 @@ rule demo:
         EVALUATIONS,
 
 
+# Another study with a family of the same name, in the same folder, must not go unnoticed; see check_description.
+onstart:
+    if workflow.is_main_process:
+        for family in PLAN.described:
+            keep_description(PLAN.layout, family)
+
+
 # The end of a study that is small enough to be read: its ratios.
 onsuccess:
     if not workflow.remote_exec and len(EVALUATIONS) <= 200 and all(map(os.path.exists, EVALUATIONS)):

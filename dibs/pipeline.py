@@ -6,6 +6,7 @@ anything but what the caller expects. What a stage does is in `dibs.stages`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -16,8 +17,8 @@ from dibs import datasets, methods, stages, teachers
 from dibs.datasets.build import DatasetSettings
 from dibs.errors import DibsError, unknown
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import Benchmark, Family, Split, descriptions, get_family
-from dibs.files import plain, read_json, read_metadata
+from dibs.families import SUFFIXES, Benchmark, Family, Split, descriptions, get_family
+from dibs.files import atomic, plain, read_json, read_metadata
 from dibs.methods import Method, Model, load_model
 from dibs.paths import Layout, metrics, split_of
 from dibs.progress import Reporter
@@ -159,6 +160,44 @@ def open_model(path: Path, family: str | Family | None = None, benchmark: str | 
     files = layout if placed else None
     model, found = read_model(path, method, Unit.of(method, chosen), split, seed, files)
     return OpenedModel(method, model, chosen, split, seed, found["id"], files)
+
+
+# --- descriptions of families ----------------------------------------------------------------------------
+
+FROM = "# from "
+"""Begins a kept description; the path of the family's file, relative to the results folder, follows."""
+
+
+def check_description(layout: Layout, family: Family) -> Path:
+    """Return where the description of a family is kept in a results folder.
+
+    Refuse a family file if results of another file's family of the same name are there: they would share files.
+    """
+    kept = layout.family(family.name)
+    if kept.is_file() and from_file(family):
+        line = kept.read_text().partition("\n")[0]
+        other = layout.root / line.removeprefix(FROM) if line.startswith(FROM) else None
+        if other is not None and other.resolve() != Path(family.source).resolve() and get_family(str(kept)) != family:
+            raise DibsError(
+                f"{family.source}: '{family.name}' is also the name of the family in {os.path.relpath(other)}, whose "
+                f"results are in {layout.root}; rename one, or choose another results folder (if it is the same "
+                f"family, moved and edited: delete {kept})"
+            )
+    return kept
+
+
+def keep_description(layout: Layout, family: Family) -> None:
+    """Keep the description of a family next to its results, so that models can be opened without its own file."""
+    kept, text = check_description(layout, family), family.to_yaml()
+    if not kept.is_file() or not kept.read_text().endswith(text):
+        source = f"{FROM}{os.path.relpath(family.source, layout.root)}\n" if from_file(family) else ""
+        with atomic(kept) as file:
+            file.write_text(source + text)
+
+
+def from_file(family: Family) -> bool:
+    """Whether a family was read from a file."""
+    return family.source.endswith(SUFFIXES)
 
 
 # --- stages ----------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from dibs.families import Benchmark, Family, Split, load_family
 from dibs.files import read_metadata, read_table
 from dibs.methods import Method, Model, get_method, load_model
 from dibs.paths import Layout
+from dibs.pipeline import check_description, keep_description
 from dibs.progress import Display, Reporter, tensorboard
 from dibs.provenance import Origin
 from dibs.settings import parse_settings
@@ -70,6 +71,8 @@ class Chain:
         self.teacher_settings = resolve(teachers or TeacherSettings(), family.teacher, family.teacher_options)
         self.dataset_settings = datasets or DatasetSettings()
         self.layout = None if results is None else Layout(results)
+        if self.layout is not None:
+            check_description(self.layout, family)
         self.display = display or Display()
         self._events = None if tensorboard is None else Layout(tensorboard)
         self._teachers: dict[int, Teacher] = {}
@@ -214,9 +217,7 @@ class Chain:
     def _save(self, made: Any, file: Path | None) -> None:
         """Write a result and the family's description: models can then be opened without the family's own file."""
         if self.layout is not None and file is not None:
-            description = self.layout.family(self.family.name)
-            if not description.is_file() or description.read_text() != self.family.to_yaml():
-                self.family.save(description)
+            keep_description(self.layout, self.family)
             made.save(file)
 
     @contextmanager

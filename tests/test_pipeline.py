@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dibs import cli, datasets, evaluation, methods, pipeline, registry, stages, teachers
+from dibs import api, cli, datasets, evaluation, methods, pipeline, registry, stages, teachers
 from dibs.datasets.build import DatasetSettings
+from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Tasks, get_benchmark, get_family, load_family
 from dibs.files import KEY, read_metadata, read_table, read_tensors, write_json
@@ -174,6 +176,7 @@ def test_what_the_results_do_not_depend_on_may_change(work: Workspace, change):
     after = work.digest()
     assert {name for name in after if before[name] != after[name]} <= {
         str(work.file),
+        str(work.layout.family("tiny")),
         str(work.model.with_suffix(".timing.json")),
     }
 
@@ -282,6 +285,41 @@ def test_a_method_is_not_trained_on_teachers_with_different_settings(work: Works
 
 
 # --- (c) names of registered families --------------------------------------------------------------------
+
+
+def test_two_family_files_of_one_name_do_not_share_results(work: Workspace, tmp_path):
+    """Even where no file is shared: the next command of the first family would find those of the second."""
+    work("dataset", "--index", "2")  # keeps the description
+    kept = work.layout.family("tiny")
+    assert kept.read_text().startswith("# from ") and get_family(str(kept)) == get_family(str(work.file))
+    other = tmp_path / "other.yaml"
+    other.write_text(json.dumps(json.loads(work.file.read_text()) | {"last_index": 6}))
+    message = f"{other}: 'tiny' is also the name of the family in {os.path.relpath(work.file)}, whose results are in"
+    train = ("--split", "own", "--train", "0,6")
+    for command in (["teacher", "--index", "0"], ["fit", "--method", "ars"], ["run", "--gap", "6"]):
+        rest = ["--method", "ars", *train] if command[0] == "fit" else [*command[1:]]
+        argv = [command[0], str(other), *rest, "--results", str(work.root)]
+        argv += train if command[0] == "teacher" else []
+        work.capsys.readouterr()
+        assert cli.main(argv) == 1
+        assert message in work.capsys.readouterr().err
+    with pytest.raises(DibsError, match="is also the name of the family in"):
+        api.train(load_family(other), gap=6, results=work.root)
+    elsewhere = ["--output", str(tmp_path / "own/0.safetensors")]  # a file of one's own
+    assert (
+        cli.main(["teacher", str(other), "--index", "0", *train, *elsewhere, "--settings", work.settings["teacher"]])
+        == 0
+    )
+
+
+def test_a_family_file_may_be_edited_or_moved(work: Workspace, tmp_path):
+    work("dataset", "--index", "2")
+    moved = work.file.rename(tmp_path / "elsewhere.yaml")
+    work("dataset", "--index", "2", source=str(moved))
+    moved.rename(work.file)
+    work.describe(horizon=json.loads(work.file.read_text())["horizon"] + 1)
+    work("teacher", "--index", "0")
+    assert get_family(str(work.layout.family("tiny"))) == get_family(str(work.file))
 
 
 def test_a_file_with_the_name_of_a_registered_family_is_refused(work: Workspace):

@@ -1,4 +1,4 @@
-"""Short fixed runs of every stage, compared with stored numbers: a change of results needs a new version.
+"""Short fixed runs of every stage and report, compared with stored numbers: a change of results needs a new version.
 
 Files carry the versions of the stages that wrote them (`dibs.provenance`), not a digest of code. If numbers changed,
 raise the version that the message names, so that old results are made again, and store the new numbers:
@@ -9,24 +9,35 @@ raise the version that the message names, so that old results are made again, an
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dibs import datasets, evaluation, registry, teachers
+from dibs import datasets, evaluation, registry, studies, teachers
 from dibs.datasets.build import DatasetSettings
 from dibs.datasets.store import load_dataset
-from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.families import Benchmark, load_family
+from dibs.evaluation.evaluate import EvaluationSettings, roles
+from dibs.families import Benchmark, get_benchmark, load_family
 from dibs.files import read_table
 from dibs.methods import get_method, load_model
+from dibs.paths import Layout
 from dibs.pipeline import OpenedModel, Unit, make_dataset, make_evaluation, make_model, make_teacher, read_model
+from dibs.provenance import Origin
 from dibs.settings import parse_settings
+from dibs.stages import EvaluationResult, evaluation_versions
+from dibs.studies.formats import Table
+from dibs.studies.reports import find_report, make, reports
+from dibs.studies.studies import StudyFile, VariantFiles
+from dibs.studies.summaries import summarize
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import TeacherSettings
@@ -89,6 +100,10 @@ class Runs:
         self.family = load_family(FAMILY)
         self.split = self.family.split("fixed", TRAIN)
         self.benchmark = Benchmark("fixed", self.family, "fixed", "fixed")
+
+    @cached_property
+    def made_up(self) -> list[Path]:
+        return made_up(self.root / "made-up")
 
     def teacher(self, algorithm: str, index: int = 0) -> Path:
         """A short run of an algorithm; later indices start from the one before."""
@@ -166,6 +181,77 @@ def of_environment(_: Runs, name: str) -> dict[str, float]:
     return {"project": size(states), "step": size(moved), "observe": size(environment.observe(moved))}
 
 
+MEASURED = {
+    **{"car2d-reach-k1": ("gap20", "gap8"), "car2d-reach-k5": ("gap20", "gap8"), "car2d-reach-obs-k5": ("gap8",)},
+    **{"car2d-choice-l1": ("gap10", "gap5"), "car2d-choice-l2": ("gap5",)},
+    **{f"reacher-stack-opposite-{blocks}": ("gap4",) for blocks in (8, 9, 10)},
+}
+"""Benchmarks and splits of made-up evaluations."""
+COMPARED = ("ars", "bc", "genrl", "ars-plain", "bc-plain", "genrl-public", "dibs", "dibs-plus")
+
+
+def made_up(root: Path) -> list[Path]:
+    """Evaluations whose rates differ between all of them."""
+    made = []
+    for number, (name, method) in enumerate(product(MEASURED, COMPARED)):
+        benchmark = get_benchmark(name)
+        for split, seed in product(MEASURED[name], range(2)):
+            role = roles(benchmark.family, benchmark.family.split(split).indices, EvaluationSettings())
+            rate = 0.9 + 0.1 * np.sin(number + 0.2 * seed + len(split) + 0.05 * np.array(list(role)))
+            identity = {"method": method, "benchmark": name, "family": benchmark.family.name}
+            identity |= {"split": split, "seed": seed}
+            origin = Origin("evaluation", identity, "", "", evaluation_versions(get_method(method)))
+            counts = dict(zip(role, (200 * rate).astype(int).tolist(), strict=True))
+            file = Layout(root).evaluation(method, name, split, seed)
+            more = {"steps": 1000 * (number + 1)}
+            EvaluationResult(counts, role, EvaluationSettings(rollouts=200), origin, more).save(file)
+            made.append(file)
+    return made
+
+
+def of_report(runs: Runs, name: str) -> dict[str, float]:
+    """The numbers of a table, or what the axes of a figure show."""
+    kind = find_report(name)[0].inputs
+    inputs = {
+        "evaluations": lambda: runs.made_up,
+        "models": lambda: [runs.model("dibs")],
+        "teachers": lambda: [runs.teacher("ars", index) for index in TRAIN],
+    }
+    return numbers_of(make(name, inputs[kind]()))
+
+
+def of_ablation(runs: Runs, _: str) -> dict[str, float]:
+    variants = [
+        VariantFiles(name, evaluations=[f for f in runs.made_up if f.match(f"{name}/car2d-reach-k5/*/*")])
+        for name in ("bc", "dibs")
+    ]
+    return numbers_of(summarize(StudyFile("made-up", "ablation", "?", variants, "bc")).table)
+
+
+def numbers_of(made: Any) -> dict[str, float]:
+    if isinstance(made, Table):
+        frame = pd.DataFrame(made.rows)
+        numbers = frame.select_dtypes(["number"]).astype(float).fillna(-1.0)
+        found = {column: size(values.to_numpy()) for column, values in numbers.items()}
+        text = " ".join(frame["measured"]) if "measured" in frame else ""
+        return found | {"measured": size(np.array(re.findall(r"\d+\.\d+", text), dtype=float))}
+    drawn = [np.nan_to_num(line.get_xydata().astype(float), nan=-1.0) for ax in every(made) for line in ax.lines]
+    bars = [bar.get_height() for ax in every(made) for bars in ax.containers for bar in bars.patches]
+    return {"lines": float(sum(map(size, drawn))), "bars": size(np.array(bars))}
+
+
+def every(figure: Any) -> list[Any]:
+    """The axes of a figure and of its parts."""
+    return [*figure.axes, *(ax for part in figure.subfigs for ax in every(part) if ax not in figure.axes)]
+
+
+SHOWN = [
+    f"success_by_index-{next(iter(MEASURED))}" if report.each else name
+    for name, report in reports().items()
+    if (report.inputs == "evaluations" and report.matching(MEASURED)) or name in ("loss_curves", "drift")
+]
+"""Reports with a fixed run: not illustrations, those that roll out templates of the paper's families, and those that
+call the same function for another k."""
 METHODS = [name for name in registry.names("methods") if not get_method(name).trained_as]
 CASES: dict[str, tuple[Callable[[Runs, str], dict[str, float]], str, dict[str, int]]] = {
     **{
@@ -186,6 +272,11 @@ CASES: dict[str, tuple[Callable[[Runs, str], dict[str, float]], str, dict[str, i
         "maml-adapted",
         {"maml-adapted": get_method("maml-adapted").version, "evaluation": evaluation.VERSION},
     ),
+    **{
+        f"report {name}": (of_report, name, {"studies": studies.VERSION, "report": find_report(name)[0].version})
+        for name in SHOWN
+    },
+    "ablation": (of_ablation, "", {"studies": studies.VERSION}),
 }
 
 

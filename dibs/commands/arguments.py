@@ -141,6 +141,19 @@ def layout(args: argparse.Namespace) -> Layout:
     return Layout(args.results)
 
 
+@contextmanager
+def writing(args: argparse.Namespace, files: Layout, family: Family, default: Path) -> Iterator[Path]:
+    """Yield where a command writes; in the default layout, keep the family's description next to its results."""
+    from dibs.pipeline import check_description, keep_description
+
+    if args.output is not None:
+        yield args.output
+        return
+    check_description(files, family)
+    yield default
+    keep_description(files, family)
+
+
 def teacher_chain(files: Layout, family: Family, split: Split, last: int, seed: int) -> dict[int, Path]:
     """Return the teachers up to a training index in the default layout: what may have changed since."""
     return {i: files.teacher(family.name, split.name, i, seed) for i in split.indices if i <= last}

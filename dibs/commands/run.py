@@ -57,6 +57,8 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make what is not up to date, and show the results; the status is 1 if something could not be made."""
     from dibs.families import get_family, show_warnings
+    from dibs.paths import Layout
+    from dibs.pipeline import keep_description
     from dibs.progress import check_tensorboard, display
     from dibs.workers import do_all
 
@@ -65,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     family = get_family(args.family)
     show_warnings(family)
     work = _work(args, family)
+    keep_description(Layout(args.results), family)
     jobs = work.jobs()
     again = "Run the same command again to continue."
     try:

@@ -17,6 +17,7 @@ from dibs.commands.arguments import (
     reporting,
     teacher_chain,
     whole_numbers,
+    writing,
 )
 
 
@@ -119,9 +120,9 @@ def run_teacher(args: argparse.Namespace) -> None:
     if before is not None and previous is None:
         previous = files.teacher(family.name, split.name, before, args.seed)
         chain = teacher_chain(files, family, split, before, args.seed)
-    output = args.output or files.teacher(family.name, split.name, args.index, args.seed)
+    usual = files.teacher(family.name, split.name, args.index, args.seed)
     label = f"teacher {family.name} {split.name} index {args.index} seed {args.seed}"
-    with reporting(args, label) as report:
+    with writing(args, files, family, usual) as output, reporting(args, label) as report:
         teacher = make_teacher(
             family,
             split,
@@ -160,11 +161,11 @@ def run_dataset(args: argparse.Namespace) -> None:
     settings = parse_settings(DatasetSettings, args.settings, "--settings")
     files = layout(args)
     teacher = args.teacher or files.teacher(family.name, split.name, args.index, args.seed)
-    output = args.output or files.dataset(family.name, split.name, args.index, args.seed)
     chain = {} if args.teacher else teacher_chain(files, family, split, args.index, args.seed)
-    rows = make_dataset(
-        family, split, args.index, args.seed, settings, teacher, output, chain=chain, expect=args.expect
-    )
+    with writing(args, files, family, files.dataset(family.name, split.name, args.index, args.seed)) as output:
+        rows = make_dataset(
+            family, split, args.index, args.seed, settings, teacher, output, chain=chain, expect=args.expect
+        )
     label = f"dataset {family.name} {split.name} index {args.index} seed {args.seed}"
     for name, count in rows.items():
         print(f"{label}: {name}  {count} rows" + ("" if count else "  (the teacher failed this edge)"))
@@ -193,9 +194,9 @@ def run_fit(args: argparse.Namespace) -> None:
         teachers = [files.teacher(unit.family.name, split.name, i, args.seed) for i in needed["teachers"]]
     if not datasets:
         datasets = [files.dataset(unit.family.name, split.name, i, args.seed) for i in needed["datasets"]]
-    output = args.output or files.model(method.name, unit.name, split.name, args.seed)
+    usual = files.model(method.name, unit.name, split.name, args.seed)
     label = f"{method.name} {unit.name} {split.name} seed {args.seed}"
-    with reporting(args, label) as report:
+    with writing(args, files, unit.family, usual) as output, reporting(args, label) as report:
         model, seconds = make_model(
             method,
             unit,
@@ -225,8 +226,9 @@ def run_evaluate(args: argparse.Namespace) -> None:
         settings = replace(settings, indices=args.indices)
     found = chosen_model(args)
     where = (found.method.name, found.benchmark.id, found.split.name, found.seed)
-    output = args.output or (found.layout or layout(args)).evaluation(*where)
-    ratios = make_evaluation(found, settings, output, expect=args.expect)
+    files = found.layout or layout(args)
+    with writing(args, files, found.benchmark.family, files.evaluation(*where)) as output:
+        ratios = make_evaluation(found, settings, output, expect=args.expect)
     print(
         f"{found.method.name} {found.benchmark.id} {found.split.name} seed {found.seed}: {describe(ratios)} → {output}"
     )

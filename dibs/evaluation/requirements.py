@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from dibs.errors import DibsError
 from dibs.evaluation.evaluate import EvaluationSettings, count_satisfied
 from dibs.evaluation.index_free import SLOW, Found, Search, SearchSettings, kinds
 from dibs.families import Benchmark, Family
+from dibs.files import read_json
 from dibs.methods import Model, get_method
 from dibs.progress import Reporter
 from dibs.provenance import digest
@@ -127,9 +129,12 @@ def known_requirement(benchmark: Benchmark) -> Requirement | None:
     return None
 
 
-def known_group(benchmark: Benchmark) -> str:
-    """Return what a benchmark requires, or that this has not been measured."""
+def known_group(benchmark: Benchmark, file: Path | None = None) -> str:
+    """Return what a benchmark requires: the registered answer, or the one in a file of `dibs requires`."""
     found = known_requirement(benchmark)
+    if found is None and file is not None and file.is_file() and benchmark.id in (answers := read_json(file)):
+        answer = requirement_of(answers[benchmark.id], str(file))
+        found = answer if answer.is_of(benchmark) else None
     return UNKNOWN if found is None else found.group
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 from dibs import evaluation, registry
 from dibs.errors import DibsError
 from dibs.evaluation.evaluate import summarize
-from dibs.evaluation.requirements import UNKNOWN, known_group, requirement_of
+from dibs.evaluation.requirements import UNKNOWN, known_group
 from dibs.families import Benchmark, benchmarks, families, get_benchmark, load_family
 from dibs.files import damaged, read_json, read_table
 from dibs.methods import get_method, in_order
@@ -167,20 +167,12 @@ def _seconds(evaluation: Path, meta: dict[str, Any]) -> float:
 def requires(benchmark: str, family: str, layout: Layout) -> str:
     """Return what a benchmark requires: the registered answer, or the one in the folder of the results."""
     if benchmark in benchmarks():
-        known = known_group(get_benchmark(benchmark))
-        if known != UNKNOWN:
-            return known
-    file = layout.requirements(family)
-    # The workflow writes no description of a family; the one that was measured has to do.
-    descriptions = [of.family(family) for of in (layout, layout.requirements_work) if of.family(family).is_file()]
-    if not (file.is_file() and descriptions):
+        return known_group(get_benchmark(benchmark), layout.requirements(family))
+    description = layout.family(family)
+    if not description.is_file():
         return UNKNOWN
-    found = load_family(descriptions[0])
-    answers = read_json(file)
-    if benchmark not in answers or benchmark not in found.benchmark_ids:
-        return UNKNOWN
-    answer = requirement_of(answers[benchmark], str(file))
-    return answer.group if answer.is_of(Benchmark(benchmark, found, benchmark, family)) else UNKNOWN
+    measured = Benchmark(benchmark, load_family(description), benchmark, family)
+    return known_group(measured, layout.requirements(family))
 
 
 def collect_indices(runs: pd.DataFrame) -> pd.DataFrame:

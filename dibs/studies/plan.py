@@ -14,14 +14,17 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from dibs import studies
 from dibs.datasets.build import DatasetSettings
 from dibs.errors import unknown
 from dibs.evaluation.evaluate import EvaluationSettings
-from dibs.evaluation.requirements import RequirementSettings, requirements_id
+from dibs.evaluation.requirements import RequirementSettings, known_group, requirements_id, tasks_digest
 from dibs.families import Benchmark, Family, Split, find_benchmarks, get_family
 from dibs.families.splits import GAP
 from dibs.methods import Method, get_method
 from dibs.paths import BASE, Layout, buffers, curve, metrics, timing
+from dibs.pipeline import from_file
+from dibs.provenance import digest
 from dibs.settings import parse_settings
 from dibs.stages import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin
 from dibs.studies.config import Config, difference
@@ -83,6 +86,11 @@ class Plan:
     def family(self, name: str) -> Family:
         """Return a family by its name: one of the config, or a registered one."""
         return self._of_family(name).family
+
+    @property
+    def described(self) -> list[Family]:
+        """The families that files describe."""
+        return [b.family for b in self._families.values() if from_file(b.family)]
 
     def family_source(self, name: str) -> str:
         """Return how a command line names the family: its name, or its file."""
@@ -304,6 +312,24 @@ class Plan:
         if report.inputs == "teachers":
             return list(dict.fromkeys(file for split in splits for file in self.teachers(*split)))
         return [str(self.layout.model(m, *split)) for m in self._shown_methods(report) for split in splits]
+
+    def report_id(self, name: str) -> str:
+        """Return the digest of what decides a report besides its input files: versions, arguments, what its benchmarks
+        require, and the tasks that an illustration draws."""
+        report, shown = self._report(name)
+        about = {"none": self._tasks, "evaluations": self._required}.get(report.inputs)
+        return digest(
+            [name, studies.VERSION, report.version, report.arguments, [about(b) for b in shown] if about else []]
+        )
+
+    @cache  # noqa: B019
+    def _tasks(self, benchmark: str) -> str:
+        return tasks_digest(self.benchmark(benchmark))
+
+    @cache  # noqa: B019
+    def _required(self, benchmark: str) -> str:
+        of = self.benchmark(benchmark)
+        return known_group(of, self.layout.requirements(of.family.name))
 
     # --- ids -----------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class Report:
     ablation: str = ""
     """An ablation whose evaluations it reads as well, where there are any; the function gets them as `variants`, a
     frame of runs by name of the variant."""
+    version: int = 1
+    """Raised when the numbers that it shows change. Colors, layout and wording are no part of it."""
 
     def matching(self, benchmarks: Iterable[str]) -> tuple[str, ...]:
         """Return the benchmarks that it shows."""

@@ -36,7 +36,7 @@ def test_every_stage_leaves_its_files(pipeline):
     expected = {s + e for s in stems for e in (*common, ".buffers.parquet")}
     expected |= {s.replace("teachers", "datasets") + ".parquet" for s in stems}
     expected |= {f"models/dibs/tiny/gap2/seed0{e}" for e in common}
-    expected |= {"evaluations/dibs/tiny/gap2/seed0.parquet"}
+    expected |= {"evaluations/dibs/tiny/gap2/seed0.parquet", "families/tiny.yaml"}
     assert found == expected  # and nothing temporary is left
 
 
@@ -142,10 +142,11 @@ def test_a_model_in_results_finds_its_family_there(pipeline, dibs, tmp_path):
 
     shutil.copytree(pipeline.root, tmp_path / "results")
     model = tmp_path / "results" / "models" / "dibs" / "tiny" / "gap2" / "seed0.safetensors"
+    kept = tmp_path / "results" / "families" / "tiny.yaml"
+    kept.rename(tmp_path / "tiny.yaml")
     said = dibs("evaluate", str(model), status=1)
     assert "is of the family 'tiny', which is not registered; name its file with --family" in said
-    (tmp_path / "results" / "families").mkdir()
-    shutil.copy(pipeline.file, tmp_path / "results" / "families" / "tiny.yaml")
+    (tmp_path / "tiny.yaml").rename(kept)
     (tmp_path / "results" / "evaluations" / "dibs" / "tiny" / "gap2" / "seed0.parquet").unlink()
     told = dibs("evaluate", str(model), "--settings", '{"rollouts": 20}')
     assert told.rstrip().endswith("results/evaluations/dibs/tiny/gap2/seed0.parquet")

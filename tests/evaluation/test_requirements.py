@@ -314,6 +314,7 @@ def test_tables_show_the_answers_in_the_folder_of_the_results(tmp_path):
     layout = Layout(tmp_path)
     assert requires("mine", "mine", layout) == UNKNOWN
     assert main(["requires", str(saved(found, tmp_path)), "--settings", QUICK, "--results", str(tmp_path)]) == 0
+    found.save(layout.family("mine"))  # as every command does that writes results of the family
     requires.cache_clear()
     assert requires("mine", "mine", layout) == "nothing"
     family(horizon=7).save(layout.family("mine"))

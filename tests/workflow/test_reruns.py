@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from dibs.evaluation.requirements import Requirement, tasks_digest
+from dibs.families import find_benchmarks
+from dibs.files import write_json
+from dibs.paths import Layout
+
 from .conftest import TINY, Clone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -83,6 +88,15 @@ CASES: dict[str, tuple[Change, dict[str, int]]] = {
     ),
     "version of a baseline": (version("dibs/baselines/ars.py", "METHOD"), {**BASELINE, **REPORTS}),
     "version of the evaluation": (code("dibs/evaluation/__init__.py", "VERSION += 1\n"), EVALUATIONS),
+    "version of a report": (
+        code(
+            "dibs/studies/reports.py",
+            "from dataclasses import replace as other\n\n"
+            "REPORTS = tuple(other(r, version=2) if r.name in ('relative', 'ratios') else r for r in REPORTS)\n",
+        ),
+        {"table": 1, "figure": 1},
+    ),
+    "version of all reports": (code("dibs/studies/__init__.py", "VERSION += 1\n"), {"table": 5, "figure": 5}),
     # The family. Index 1 is in no training set. Index 2 is in that of gap 2, where the teacher of index 4 follows it.
     "a region of the family": (edit(FAMILY, "[1.5, 3.0]", "[1.6, 3.0]"), EVERYTHING),
     "an unseen task": (edit(FAMILY, "[3.5, 6.0]", "[3.6, 6.0]"), EVALUATIONS),
@@ -140,6 +154,40 @@ def test_gaps_of_the_family_decide_only_what_there_is(finished: Clone):
     assert finished.plan(*TINY) == {**more, **evaluations, **REPORTS}
     finished.edit(FAMILY, "gaps: [4, 2, 1]", "gaps: [2]")
     assert finished.plan(*TINY) == REPORTS
+
+
+def test_an_answer_of_requires_remakes_what_shows_it(finished: Clone):
+    """Nobody has registered the family, so the answer is a file of the results: nothing else plans to measure it."""
+    benchmark = find_benchmarks(f"{finished.path / FAMILY}:tiny-reach-k2")[0]
+    words = dict.fromkeys(("policy", "candidates", "edges", "seed"))
+    answer = Requirement("tiny-reach-k2", tasks_digest(benchmark), 0.5, motion=0.2, steps=1, seconds=0.0, **words)
+    file = Layout(finished.results).requirements("tiny-reach")
+    write_json(file, {"tiny-reach-k1": answer.data()})
+    assert finished.plan(*TINY) == {}  # an answer for another benchmark
+    write_json(file, {"tiny-reach-k2": answer.data()})
+    assert finished.plan(*TINY) == {"table": 5, "figure": 3}
+    finished.run(*TINY)
+    assert "| more" in (finished.results / "tables/benchmarks.md").read_text()
+    assert finished.plan(*TINY) == {}
+    file.unlink()
+    assert finished.plan(*TINY) == {"table": 5, "figure": 3}
+
+
+def test_another_family_of_the_same_name_is_refused(finished: Clone):
+    """Snakemake deletes outputs before a job, so the job could not tell: the plan does."""
+    other = finished.path / "other.yaml"
+    other.write_text((finished.path / FAMILY).read_text())
+    config = finished.path / TINY[1]
+    first = config.read_text()
+    config.write_text(first.replace(FAMILY, "other.yaml"))
+    finished.plan(*TINY)  # the same family in another place
+    finished.edit("other.yaml", "horizon: 10", "horizon: 9")
+    for more in ([], ["-n"]):
+        said = finished.run(*TINY, *more, fails=True)
+        assert "other.yaml: 'tiny-reach' is also the name of the family in tests/workflow/family.yaml" in said
+    config.write_text(first)
+    finished.edit(FAMILY, "[1.5, 3.0]", "[1.6, 3.0]")  # the first one may change
+    assert finished.plan(*TINY) == EVERYTHING
 
 
 def test_a_missing_file_is_made_again_with_what_follows(finished: Clone):

@@ -9,9 +9,10 @@ from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
-from dibs import registry
+from dibs import registry, studies
 from dibs.errors import DibsError
 from dibs.paths import Layout, curve, metrics, timing
+from dibs.pipeline import check_description, keep_description
 from dibs.studies import console
 from dibs.studies.checks import parse_config
 from dibs.studies.plan import teacher_files
@@ -31,6 +32,9 @@ try:
     REQUIREMENTS = sorted({str(PLAN.layout.requirements(PLAN.benchmark(b).family.name)) for b in PLAN.config.chosen})
     TEACHERS = sorted({file for split in PLAN.splits for file in PLAN.teachers(*split)})
     DATASETS = sorted({file for split in PLAN.splits for file in PLAN.datasets(*split)})
+    if workflow.is_main_process:
+        for family in PLAN.described:
+            check_description(PLAN.layout, family)
 except DibsError as error:
     raise WorkflowError(str(error))
 

@@ -19,6 +19,9 @@ rule table:
     resources:
         mem_mb=growing(2000),
         runtime=growing(20),
+    params:
+        # Not an argument of the command: with another version of the report, or other answers of `dibs requires`, it is made again.
+        id=lambda w: plan(w).report_id(w.name),
     message:
         "table {wildcards.name}"
     shell:
@@ -44,6 +47,7 @@ rule figure:
         runtime=growing(20),
     params:
         inputs=lambda w, input: option("--inputs", input),
+        id=lambda w: plan(w).report_id(w.name),
     message:
         "figure {wildcards.name}"
     shell:
@@ -95,6 +99,8 @@ rule study:
     resources:
         mem_mb=growing(2000),
         runtime=growing(20),
+    params:
+        version=studies.VERSION,
     message:
         "table and figure of {wildcards.kind}/{wildcards.study}"
     shell:
