@@ -250,12 +250,12 @@ def fit(
     progress: Reporter | None = None,
 ) -> ModelResult:
     """Train a method on teachers and datasets of all training indices, in files or in memory."""
-    began = time.perf_counter()
+    began = time.process_time()
     tasks = unit.family.tasks(split.indices, unit.specification)
     training = Training(tasks, unit.name, split, seed, tuple(its_teachers), tuple(its_datasets), progress)
     model = method.train(training, settings)
     rested = its_teachers if "datasets" in method.needs else ()  # others read teachers for a base or a budget
-    return ModelResult(model, split, settings, origin, time.perf_counter() - began, _seconds_of(rested))
+    return ModelResult(model, split, settings, origin, time.process_time() - began, _seconds_of(rested))
 
 
 def _seconds_of(its_teachers: Sequence[Any]) -> float:

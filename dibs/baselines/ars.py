@@ -17,7 +17,7 @@ from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.methods import Method, Model, Training, teachers_for_budget
 from dibs.policies.network import network_of
-from dibs.policies.search import ascent
+from dibs.policies.search import ascent, perturbed
 from dibs.progress import Reporter
 from dibs.seeding import stream
 from dibs.settings import STRICT
@@ -115,9 +115,7 @@ def search(
                 theta, best_theta, best_score, top = theta[[top]], best_theta[[top]], [best_score[top]], 0
             if (solved and stale >= settings.patience) or steps >= settings.steps:
                 break
-        delta = rng.standard_normal((len(theta), settings.directions, network.size), dtype=np.float32)
-        spread = np.float32(settings.exploration) * delta
-        candidates = np.concatenate([theta[:, None] + spread, theta[:, None] - spread], axis=1)
+        delta, candidates = perturbed(theta, settings.directions, settings.exploration, rng)
         outcome = run(candidates.reshape(-1, network.size), settings.rollouts)
         steps += outcome.steps
         scores = outcome.returns.mean(axis=(1, 2), dtype=np.float64).reshape(len(theta), -1)

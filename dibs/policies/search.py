@@ -1,4 +1,4 @@
-"""One update of augmented random search (Mania et al. 2018), for searches over any parameters."""
+"""Candidates and update of augmented random search (Mania et al. 2018), for searches over any parameters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from typing import Literal
 import numpy as np
 
 from dibs.envs import Array
+
+
+def perturbed(theta: Array, directions: int, exploration: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return normal directions δ (n, directions, size), and the candidates theta (n, size) ± exploration · δ.
+
+    The candidates are (n, 2 · directions, size): first those of +δ.
+    """
+    delta = rng.standard_normal((len(theta), directions, theta.shape[-1]), dtype=np.float32)
+    spread = np.float32(exploration) * delta
+    return delta, np.concatenate([theta[:, None] + spread, theta[:, None] - spread], axis=1)
 
 
 def ascent(scores: Array, delta: Array, best: int, step: float, spread: Literal["best", "all"]) -> Array:

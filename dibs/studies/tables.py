@@ -258,10 +258,12 @@ def budgets(frame: pd.DataFrame, options: Options) -> Table:
     columns += [Column("Steps", lambda r: _steps(r["steps_mean"])), Column("Seconds", "{seconds_mean:.0f}")]
     notes = [
         "Means over splits and seeds of one training run, with the teachers it rests on. Steps are steps of the "
-        "environment. Seconds are those of the machine that trained, of the whole family if one model serves all of "
+        "environment. Seconds are processor time where it was trained, of the whole family if one model serves all of "
         f"its benchmarks; {NONE}: the model's timing is not where the layout has it.",
     ]
-    return Table("budgets", "What training takes: environment steps and seconds.", rows, columns, 2, notes)
+    return Table(
+        "budgets", "What training takes: environment steps and seconds of processor time.", rows, columns, 2, notes
+    )
 
 
 def _plain(value: float) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dibs.envs import Array
-from dibs.policies.search import ascent
+from dibs.policies.search import ascent, perturbed
 from dibs.settings import Count, Natural, Positive
 from dibs.simulation import EdgeTask, Rows, StateRecorder, draw, rollout
 from dibs.teachers.base import Algorithm, Assignment, Learned
@@ -165,10 +165,8 @@ class _Search:
         """Move all active rows by one iteration of random search; with `refit`, fit their confidence heads again."""
         assignment, settings, active = self.assignment, self.settings, self.active
         rng, buffers, edges, count = assignment.rng, assignment.buffers, self.edge[active], 2 * settings.directions
-        delta = rng.standard_normal((len(active), settings.directions, self.network.size), dtype=np.float32)
-        spread = np.float32(settings.exploration) * delta
-        here = self.theta[active, None]
-        candidates = np.concatenate([here + spread, here - spread], axis=1)  # (rows, count, size)
+        # (rows, directions, size), (rows, count, size)
+        delta, candidates = perturbed(self.theta[active], settings.directions, settings.exploration, rng)
         draws = draw(self.task, settings.rollouts, rng)
         shown = int(rng.integers(count))  # the candidate whose states the buffers get
         recorder = StateRecorder(shown)

@@ -139,88 +139,50 @@ def train_teacher(
     progress: Reporter | None = None,
     journal: Journal | None = None,
 ) -> tuple[Teacher, StateBuffers, float]:
-    """Train the teacher of one index; returns it, its state buffers, and the seconds it took.
+    """Train the teacher of one index; returns it, its state buffers, and the processor seconds it took.
 
     `tasks` are those of the first, the last and the teacher's index: the first and last set the scaling of the
     inputs. `settings` name their algorithm (see `resolve`). With a `journal`, a run that was killed continues.
     """
-    began = time.perf_counter()
+    began = time.process_time()
     key = ("teacher", tasks.name, BASE if index == 0 else split.key, index, seed)
-    rng = stream(*key)
-    edges = tasks.reach_avoid([index])
-    buffers = StateBuffers(
-        edges.tasks,
-        tasks.environment.state_names,
-        rng,
-        _capacity(tasks, settings),
-        perturbation(edges, settings.perturbation),
-    )
-    assignment = Assignment(
-        edges=edges,
-        network=network_of(tasks, settings.hidden),
-        scaling=edge_scaling(tasks),
-        buffers=buffers,
-        rng=rng,
-        seed=torch_seed(*key),
-        previous=None if previous is None else previous.actor,
-        anchor=settings.cross_index,
-        confidence=settings.confidence,
-        depth=tasks.reward.depth,
-        progress=progress,
-        warm=settings.warm_start,
-        journal=(journal or Journal()).begin(rng, buffers),
-    )
-    if previous is not None:
-        _check_kin(previous, tasks.edge_names, assignment)
-    options = algorithm_settings(settings.algorithm, settings.options)
+    assignment = _assignment(tasks, index, key, previous, settings)
+    journal = (journal or Journal()).begin(assignment.rng, assignment.buffers)
+    assignment = replace(assignment, progress=progress, journal=journal)
     before = {} if previous is None else previous.metrics["edges"]
     lost = [e for e, name in enumerate(tasks.edge_names) if before and before[name]["success"] < NOTHING]
-    tasks, learned = _train_in_order(tasks, index, assignment, settings, options, lost)
-    edges = tasks.reach_avoid([index])
-    assignment = replace(assignment, edges=edges)
+    tasks, learned = _train_in_order(tasks, index, assignment, settings, lost)
+    assignment = replace(assignment, edges=tasks.reach_avoid([index]))
     actor = learned.theta.astype(np.float32)
+    run = f"{tasks.name} index {index} seed {seed}"
     if not np.isfinite(actor).all():
-        raise DibsError(
-            f"{tasks.name} index {index} seed {seed}: {settings.algorithm} gave weights that are not finite"
-        )
-    task, policy = EdgeTask(edges), assignment.policy(actor)
-    recorder = StateRecorder()
-    probed = rollout(task, policy, random_resets(task, settings.probes, rng), recorder=recorder)
-    assignment.buffers.add(np.arange(edges.tasks), recorder.states(), probed.lengths, probed.success)
-    steps = learned.steps + probed.steps
+        raise DibsError(f"{run}: {settings.algorithm} gave weights that are not finite")
+    steps = learned.steps + _probe(assignment, actor, settings.probes)
     if settings.relabel:
-        steps += relabel(assignment, policy)
+        steps += relabel(assignment, assignment.policy(actor))
     head, reports = fit_heads(assignment, actor, learned.head, settings.threshold)
-    outcome = rollout(task, policy, draw(task, settings.rollouts, rng))
-    success, returns = outcome.success.mean(axis=-1), outcome.returns.mean(axis=-1)
-    low, high = wilson(success * settings.rollouts, settings.rollouts)
-    drift: Any = [None] * len(actor) if previous is None else np.linalg.norm(actor - previous.actor, axis=1)
+    measured, taken = _measure(assignment, actor, settings.rollouts)
+    edges = {
+        name: {**row, "confidence": report}
+        for name, row, report in zip(tasks.edge_names, measured, reports, strict=True)
+    }
+    worst = min(edges, key=lambda name: edges[name]["success"])
+    success = edges[worst]["success"]
+    if success < settings.require:
+        raise DibsError(
+            f"{run}: edge {worst} succeeds in {success:.3f} of rollouts, below teachers.require = {settings.require}; "
+            "train longer (teachers.options) or lower it"
+        )
     metrics = {
         "algorithm": settings.algorithm,
-        "edges": {
-            name: {
-                "success": success[e],
-                "lower": low[e],
-                "upper": high[e],
-                "return": returns[e],
-                "drift": drift[e],
-                "confidence": reports[e],
-            }
-            for e, name in enumerate(tasks.edge_names)
-        },
-        "success": success.min(),
-        "failed": [name for name, rate in zip(tasks.edge_names, success, strict=True) if rate <= SOLVED],
-        "steps": steps + outcome.steps,
+        "edges": edges,
+        "success": success,
+        "failed": [name for name, row in edges.items() if row["success"] <= SOLVED],
+        "steps": steps + taken,
         "iterations": learned.iterations,
-        "drift": None if previous is None else float(np.mean(drift)),
+        "drift": None if previous is None else float(np.mean([row["drift"] for row in measured])),
         "curve": learned.curve,
     }
-    worst = int(success.argmin())
-    if success[worst] < settings.require:
-        raise DibsError(
-            f"{tasks.name} index {index} seed {seed}: edge {tasks.edge_names[worst]} succeeds in {success[worst]:.3f} "
-            f"of rollouts, below teachers.require = {settings.require}; train longer (teachers.options) or lower it"
-        )
     teacher = Teacher(
         family=tasks.name,
         split=split_of(split.name, index),
@@ -235,16 +197,59 @@ def train_teacher(
         settings=asdict(settings),
         arrivals={name: states for (_, name), states in tasks.arrivals.items()},
     )
-    return teacher, assignment.buffers, time.perf_counter() - began
+    return teacher, assignment.buffers, time.process_time() - began
 
 
-def _capacity(tasks: Tasks, settings: TeacherSettings) -> int:
-    """Return the size of buffers: smaller where every state that is labeled again costs a slow rollout."""
-    return min(settings.capacity, 1000) if tasks.environment.by_row else settings.capacity
+def _assignment(
+    tasks: Tasks, index: int, key: tuple[str | int, ...], previous: Teacher | None, settings: TeacherSettings
+) -> Assignment:
+    """Return what the algorithm is given; `key` names the random stream."""
+    rng, edges = stream(*key), tasks.reach_avoid([index])
+    # Smaller where every state that is labeled again costs a slow rollout.
+    capacity = min(settings.capacity, 1000) if tasks.environment.by_row else settings.capacity
+    noise = perturbation(edges, settings.perturbation)
+    buffers = StateBuffers(edges.tasks, tasks.environment.state_names, rng, capacity, noise)
+    assignment = Assignment(
+        edges=edges,
+        network=network_of(tasks, settings.hidden),
+        scaling=edge_scaling(tasks),
+        buffers=buffers,
+        rng=rng,
+        seed=torch_seed(*key),
+        previous=None if previous is None else previous.actor,
+        anchor=settings.cross_index,
+        confidence=settings.confidence,
+        depth=tasks.reward.depth,
+        warm=settings.warm_start,
+    )
+    if previous is not None:
+        _check_kin(previous, tasks.edge_names, assignment)
+    return assignment
+
+
+def _probe(assignment: Assignment, actor: Array, rollouts: int) -> int:
+    """Offer the buffers states of rollouts from randomized resets; returns the environment steps this took."""
+    task, recorder = EdgeTask(assignment.edges), StateRecorder()
+    draws = random_resets(task, rollouts, assignment.rng)
+    probed = rollout(task, assignment.policy(actor), draws, recorder=recorder)
+    assignment.buffers.add(np.arange(task.tasks), recorder.states(), probed.lengths, probed.success)
+    return probed.steps
+
+
+def _measure(assignment: Assignment, actor: Array, rollouts: int) -> tuple[list[dict[str, Any]], int]:
+    """Return success, return and drift of every edge, and the environment steps this took."""
+    task, before = EdgeTask(assignment.edges), assignment.previous
+    outcome = rollout(task, assignment.policy(actor), draw(task, rollouts, assignment.rng))
+    success = outcome.success.mean(axis=-1)
+    low, high = wilson(success * rollouts, rollouts)
+    drift: Any = [None] * len(actor) if before is None else np.linalg.norm(actor - before, axis=1)
+    names = ("success", "lower", "upper", "return", "drift")
+    columns = (success, low, high, outcome.returns.mean(axis=-1), drift)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)], outcome.steps
 
 
 def _train_in_order(
-    tasks: Tasks, index: int, assignment: Assignment, settings: TeacherSettings, options: Any, lost: Sequence[int]
+    tasks: Tasks, index: int, assignment: Assignment, settings: TeacherSettings, lost: Sequence[int]
 ) -> tuple[Tasks, Learned]:
     """Train all edges at once, or group by group where edges start from the states in which others have arrived.
 
@@ -253,12 +258,12 @@ def _train_in_order(
     Returns the tasks with the states of arrival.
     """
     train = registry.resolved(get_algorithm(settings.algorithm).train)
-    if not any(tasks.from_arrivals(edge) for edge in tasks.edges) and not lost:
+    options = algorithm_settings(settings.algorithm, settings.options)
+    if not any(map(tasks.from_arrivals, tasks.edges)) and not lost:
         return tasks, train(assignment, options)
-    parts: dict[int, tuple[Array, Array | None]] = {}
-    steps = iterations = 0
-    curve: list[dict[str, float]] = []
-    left = list(range(len(tasks.edges)))
+    order: list[int] = []
+    parts: list[Learned] = []
+    steps, left = 0, list(range(len(tasks.edges)))
     while left:
         waiting = {str(tasks.edges[e].target) for e in left}
         group = [
@@ -279,33 +284,30 @@ def _train_in_order(
             piece=f"edges {', '.join(edges.names)}: ",
         )
         learned = train(part, options)
-        for n, e in enumerate(group):
-            parts[e] = (learned.theta[n], None if learned.head is None else learned.head[n])
-        steps, iterations = steps + learned.steps, iterations + learned.iterations
-        curve += [{**row, "edge": group[int(row["edge"])]} if "edge" in row else row for row in learned.curve]
-        left = [e for e in left if e not in group]
+        curve = [{**row, "edge": group[int(row["edge"])]} if "edge" in row else row for row in learned.curve]
+        parts.append(replace(learned, curve=curve))
+        order, left = order + group, [e for e in left if e not in group]
         make = partial(_arrivals, tasks, part, group, left, learned.theta)
         found = assignment.journal.once(f"arrivals {group[0]}", make)
-        steps += found["steps"]
+        steps += learned.steps + found["steps"]
         tasks = tasks.arriving({(index, name): states for name, states in found["starts"].items()})
-    theta = np.stack([parts[e][0] for e in sorted(parts)])
-    heads = [parts[e][1] for e in sorted(parts)]
-    head = None if any(h is None for h in heads) else np.stack([h for h in heads if h is not None])
-    return tasks, Learned(theta, head, steps, iterations, curve)
+    rows = np.argsort(order)
+    heads = [part.head for part in parts if part.head is not None]
+    return tasks, Learned(
+        theta=np.concatenate([part.theta for part in parts])[rows],
+        head=np.concatenate(heads)[rows] if len(heads) == len(parts) else None,
+        steps=steps,
+        iterations=sum(part.iterations for part in parts),
+        curve=[row for part in parts for row in part.curve],
+    )
 
 
 def _arrivals(
     tasks: Tasks, part: Assignment, group: Sequence[int], left: Sequence[int], theta: Array
 ) -> dict[str, Any]:
     """Return the states (n, dim) in which fresh rollouts of trained edges arrive, by name of the edge that is next."""
-    after = {
-        e: [
-            tasks.edges[k]
-            for k in left
-            if str(tasks.edges[k].source) == str(tasks.edges[e].target) and tasks.from_arrivals(tasks.edges[k])
-        ]
-        for e in group
-    }
+    waiting = [tasks.edges[e] for e in left if tasks.from_arrivals(tasks.edges[e])]
+    after = {e: [later for later in waiting if str(later.source) == str(tasks.edges[e].target)] for e in group}
     if not any(after.values()):
         return {"steps": 0, "starts": {}}
     task, recorder = EdgeTask(replace(part.edges, wide_share=0.0)), StateRecorder()

@@ -3,9 +3,9 @@
     python workflow/scripts/study.py results/study                            print all tables
     python workflow/scripts/study.py results/study --into docs/results.md     replace the tables of that page
 
-Tables: teachers per family; template methods, and all methods where most seeds were run, per benchmark and split;
-losses of the fits; the tables `relative`, `table1` and `claims` over everything that was evaluated; ablations and
-sweeps. A page marks the place of a table by `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
+Tables: teachers per family; per benchmark and split, template methods, all methods where most seeds were run, methods
+that know the index, and baselines in both versions; losses of the fits; tables of the workflow over everything that was
+evaluated; ablations and sweeps. A page marks the place of a table by `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from dibs.errors import DibsError
 from dibs.files import read_json
 from dibs.methods import in_order, label
+from dibs.paper.numbers import AS_PUBLISHED
 from dibs.studies.collect import collect, find
 from dibs.studies.formats import NONE, span, to_markdown
 from dibs.studies.reports import applicable, make
 
 GOOD = 0.99  # success per edge that a teacher should have
-REPORTS = ("relative", "table1", "claims")
+REPORTS = ("relative", "table1", "table1-versions", "claims", "budgets")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -143,6 +144,10 @@ def tables(root: Path) -> dict[str, Callable[[], str]]:
         "teachers": partial(teachers, root),
         "templates": partial(methods, root, "dibs-weights", lambda m: m in fitted),
         "methods": partial(methods, root, "ars", lambda m: m != "dibs-weights", most=True),
+        "index": partial(methods, root, "bc-index", lambda m: m not in AS_PUBLISHED.values()),
+        "versions": partial(
+            methods, root, "genrl-public", lambda m: m in ("dibs", *AS_PUBLISHED, *AS_PUBLISHED.values())
+        ),
         "losses": partial(losses, root),
     }
     found |= {name: partial(report, root, name) for name in REPORTS if name in shown}
