@@ -1,7 +1,7 @@
 """Stable-Baselines3 adapter: thousands of copies of one reach-avoid task in one array.
 
 A step is one chain of numpy calls over all environments. Python loops only over environments whose episode ended.
-`EpisodeRecorder` collects the visited states for the teacher's buffers (paper, section 4).
+`EpisodeRecorder` keeps whole episodes for the teacher's buffers (paper, section 4).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ReachAvoidVecEnv(VecEnv):
                 f"an environment runs one reach-avoid task, found {task.tasks}: {', '.join(task.names)}; "
                 "take one of them with .take([i])"
             )
-        self.batch = EpisodeBatch(EdgeTask(task), n_envs)
+        self.batch = EpisodeBatch(EdgeTask(task), n_envs, keep_trail=recorder is not None)
         self.recorder = recorder
         self._rng = rng if rng is not None else seeding.np_random()[0]
         self._scale = None if scale is None else _checked_scale(scale, task.environment.observation_dim)
@@ -76,8 +76,6 @@ class ReachAvoidVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         self._returns[:] = 0.0
-        if self.recorder is not None:
-            self.recorder.begin(np.arange(self.num_envs), self.batch.states)
         return self._scaled(self.batch.observed())
 
     def _joint_options(self) -> dict[str, Any]:
@@ -98,16 +96,15 @@ class ReachAvoidVecEnv(VecEnv):
         self._returns += reward
         finished = terminated | truncated
         success = batch.success
-        if self.recorder is not None:
-            self.recorder.step(batch.states, finished, success)
         infos = self._blank_infos()
         rows = np.flatnonzero(finished)
         if len(rows):
             self._fill_infos(infos, rows, truncated, success)
+            if self.recorder is not None:
+                assert batch.trail is not None
+                self.recorder.keep(batch.trail[rows], batch.steps[rows] + 1, success[rows])
             batch.renew(rows, self._rng)
             self._returns[rows] = 0.0
-            if self.recorder is not None:
-                self.recorder.begin(rows, batch.states[rows])
         return self._scaled(batch.observed()), reward.astype(np.float32), finished, infos
 
     def _blank_infos(self) -> list[dict[str, Any]]:
@@ -136,14 +133,14 @@ class ReachAvoidVecEnv(VecEnv):
     def saved(self) -> dict[str, Any]:
         """Return what `restore` needs to go on with the running episodes."""
         batch = self.batch
-        episodes = {"states": batch.states, "steps": batch.steps, "returns": self._returns}
+        episodes = {"states": batch.states, "steps": batch.steps, "returns": self._returns, "trail": batch.trail}
         progress = {"alive": batch.progress.alive, "safe": batch.progress.safe}
         return {**episodes, **progress, "rng": self._rng.bit_generator.state}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on with saved episodes instead of a reset."""
         self.batch.begin(saved["states"])
-        self.batch.steps = saved["steps"]
+        self.batch.steps, self.batch.trail = saved["steps"], saved["trail"]
         self.batch.progress = self.batch.progress._replace(alive=saved["alive"], safe=saved["safe"])
         self._returns = saved["returns"]
         self._rng = seeding.np_random(0)[0]
@@ -199,75 +196,34 @@ class FinishedEpisodes(NamedTuple):
 
 
 class EpisodeRecorder:
-    """Keeps whole episodes until `drain` hands them over.
+    """Keeps the last `capacity` episodes that ended until `drain` hands them over."""
 
-    Its memory is fixed: one episode per environment that is still running, and the last `capacity` that ended. If
-    more end between two calls of `drain`, the oldest are dropped.
-    """
-
-    def __init__(self, n_envs: int, horizon: int, dim: int, capacity: int = 4096) -> None:
-        """Prepare for episodes of up to `horizon` steps over `dim` state variables."""
-        if min(n_envs, horizon, dim, capacity) < 1:
-            raise DibsError(f"recorder: every size must be at least 1, found {(n_envs, horizon, dim, capacity)}")
+    def __init__(self, capacity: int = 4096) -> None:
         self.capacity = capacity
-        self._running = np.zeros((n_envs, horizon + 1, dim), dtype=np.float32)
-        self._length = np.zeros(n_envs, dtype=np.int32)
-        self._all = np.arange(n_envs)
-        self._states = np.zeros((capacity, horizon + 1, dim), dtype=np.float32)
-        self._lengths = np.zeros(capacity, dtype=np.int32)
-        self._success = np.zeros(capacity, dtype=bool)
-        self._kept = 0  # episodes not yet handed over …
-        self._next = 0  # … and the slot of the next one
+        self._kept: list[FinishedEpisodes] = []
 
     def __len__(self) -> int:
-        return self._kept
+        return sum(len(part.length) for part in self._kept)
 
-    def begin(self, rows: Rows, states: Array) -> None:
-        """Take the first states of new episodes; unfinished ones in the same rows are forgotten."""
-        self._running[rows, 0] = states
-        self._length[rows] = 1
+    def keep(self, states: Array, length: Rows, success: Bools) -> None:
+        """Take episodes that ended: `states` (episodes, time, dim), of which the first `length` mean something."""
+        inside = (np.arange(states.shape[1]) < length[:, None])[..., None]
+        found = FinishedEpisodes(np.where(inside, states, np.float32(0.0)), length.astype(np.int32), success)
+        self._kept.append(FinishedEpisodes._make(part[-self.capacity :] for part in found))
+        while len(self) - len(self._kept[0].length) >= self.capacity:
+            del self._kept[0]
 
-    def step(self, states: Array, finished: Bools, success: Bools) -> None:
-        """Take the next states (n, dim) of all episodes; keep those that finish. Call it before new ones begin."""
-        try:
-            self._running[self._all, self._length] = states
-        except IndexError:
-            horizon = self._running.shape[1] - 1
-            raise DibsError(f"recorder: made for episodes of {horizon} steps, but one is longer") from None
-        self._length += 1
-        rows = np.flatnonzero(finished)
-        if len(rows):
-            self._keep(rows, success)
+    def drain(self) -> FinishedEpisodes | None:
+        """Hand over the episodes that ended since the last call, oldest first; None: no episode did."""
+        kept, self._kept = self._kept, []
+        if not kept:
+            return None
+        return FinishedEpisodes._make(np.concatenate(parts)[-self.capacity :] for parts in zip(*kept, strict=True))
 
-    def _keep(self, rows: Rows, success: Bools) -> None:
-        self._kept = min(self._kept + len(rows), self.capacity)
-        kept = rows[-self.capacity :]
-        slots = (self._next + len(rows) - len(kept) + np.arange(len(kept))) % self.capacity
-        length = self._length[kept]
-        # After the last state, the array still has states of an earlier, longer episode.
-        inside = np.arange(self._running.shape[1]) < length[:, None]
-        self._states[slots] = np.where(inside[..., None], self._running[kept], np.float32(0.0))
-        self._lengths[slots], self._success[slots] = length, success[kept]
-        self._next = (self._next + len(rows)) % self.capacity
+    def saved(self) -> list[Any]:
+        """Return what `restore` needs."""
+        return [list(part) for part in self._kept]
 
-    def drain(self) -> FinishedEpisodes:
-        """Hand over the episodes that finished since the last call, oldest first."""
-        kept = self._finished()
-        self._kept = 0
-        return kept
-
-    def _finished(self) -> FinishedEpisodes:
-        slots = (self._next - self._kept + np.arange(self._kept)) % self.capacity
-        return FinishedEpisodes(self._states[slots], self._lengths[slots], self._success[slots])
-
-    def saved(self) -> dict[str, Any]:
-        """Return what `restore` needs: running episodes, and finished ones that were not handed over."""
-        return {"running": self._running, "length": self._length, "kept": list(self._finished())}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Sequence[Any]) -> None:
         """Put the recorder into a saved state."""
-        self._running, self._length = saved["running"], saved["length"]
-        states, lengths, success = saved["kept"]
-        self._kept = count = len(lengths)
-        self._next = count % self.capacity
-        self._states[:count], self._lengths[:count], self._success[:count] = states, lengths, success
+        self._kept = [FinishedEpisodes(*part) for part in saved]

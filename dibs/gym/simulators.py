@@ -202,10 +202,9 @@ def make_env(name: str, options: Mapping[str, Any]) -> Any:
     try:
         return gymnasium.make(name, disable_env_checker=True, **options).unwrapped
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        hint = "; run `pip install 'dibs[mujoco]'`" if "mujoco" in str(error).lower() else ""
-        if module in TRUSTED:
-            hint = "; run `pip install 'dibs[robotics]'`"
-        raise DibsError(f"{name}: a package is missing ({error}){hint}") from None
+        extra = "robotics" if module in TRUSTED else "mujoco" if "mujoco" in str(error).lower() else ""
+        hint = f"run `pip install 'dibs[{extra}]'`" if extra else "install it, or put its folder on PYTHONPATH"
+        raise DibsError(f"{name}: a package is missing ({error}); {hint}") from None
     except gymnasium.error.Error as error:
         raise DibsError(f"environment.gymnasium: {error}") from None
     except TypeError as error:

@@ -46,7 +46,7 @@ class EdgeAssignment:
         self.task = EdgeTask(edges)
         # Wider starts are for training; some of them may be too far away.
         self.checked = EdgeTask(replace(edges, wide_share=0.0)) if edges.wide_share else self.task
-        self.recorder = EpisodeRecorder(n_envs, edges.horizon, edges.dim)
+        self.recorder = EpisodeRecorder()
         self.env = ReachAvoidVecEnv(
             edges,
             n_envs,
@@ -90,7 +90,7 @@ class EdgeAssignment:
     def keep_episodes(self) -> None:
         """Offer the episodes that have ended since the last call to the assignment's buffers."""
         episodes = self.recorder.drain()
-        if len(episodes.length) == 0:
+        if episodes is None:
             return
         states = np.moveaxis(episodes.states, 0, 1)  # (time, episodes, dim)
         valid = np.arange(len(states))[:, None] < episodes.length

@@ -252,7 +252,7 @@ def test_observations_that_are_not_states() -> None:
     """The agent gets scaled observations; the recorder gets states; dynamics and rewards are those of the states."""
     center, half = np.array([5.0, 0.0, 0.5]), np.array([5.0, 1.0, 2.0])
     plain = make(4)
-    recorder = EpisodeRecorder(4, horizon=20, dim=2)
+    recorder = EpisodeRecorder()
     compass = replace(task_of(), environment=Compass())
     env: Any = ReachAvoidVecEnv(compass, 4, rng=np.random.default_rng(0), scale=(center, half), recorder=recorder)
     assert env.observation_space.shape == (3,)
@@ -272,15 +272,21 @@ def test_observations_that_are_not_states() -> None:
         visited.append(states)
     last = np.stack([info["terminal_observation"] for info in infos])
     np.testing.assert_allclose([info["terminal_observation"] for info in mine[3]], expected(last), atol=1e-6)
-    np.testing.assert_array_equal(recorder.drain().states, np.stack([*visited[:-1], last], axis=1))
+    np.testing.assert_array_equal(drained(recorder).states, np.stack([*visited[:-1], last], axis=1))
 
 
 # --- the recorder -----------------------------------------------------------------------------------------
 
 
+def drained(recorder: EpisodeRecorder) -> FinishedEpisodes:
+    episodes = recorder.drain()
+    assert episodes is not None
+    return episodes
+
+
 def test_recorder_keeps_whole_episodes() -> None:
     n = 9
-    recorder = EpisodeRecorder(n, horizon=20, dim=2, capacity=64)
+    recorder = EpisodeRecorder(capacity=64)
     env = make(n, recorder=recorder)
     running: list[list[np.ndarray]] = [[state] for state in env.reset()]
     expected: list[tuple[list[np.ndarray], bool]] = []
@@ -295,42 +301,34 @@ def test_recorder_keeps_whole_episodes() -> None:
                 expected.append((running[i], infos[i]["is_success"]))
                 running[i] = [observed[i]]
     assert len(recorder) == len(expected)
-    episodes = recorder.drain()
-    assert isinstance(episodes, FinishedEpisodes) and len(recorder) == 0
+    episodes = drained(recorder)
+    assert len(recorder) == 0
     assert episodes.states.shape == (len(expected), 21, 2)
     for k, (states, success) in enumerate(expected):
         assert episodes.length[k] == len(states) and episodes.success[k] == success
         np.testing.assert_array_equal(episodes.states[k, : len(states)], states)
         assert not episodes.states[k, len(states) :].any()
     assert 0 < episodes.success.mean() < 1
-    assert len(recorder.drain().length) == 0, "handed over once"
+    assert recorder.drain() is None, "handed over once"
 
 
-def test_recorder_is_bounded() -> None:
+@pytest.mark.parametrize("capacity", [1, 3, 7, 100])
+def test_recorder_is_bounded(capacity: int) -> None:
     """The last `capacity` episodes stay, in order, however many end at once."""
-    n = 5
-    for capacity in (1, 3, 7, 100):
-        recorder = EpisodeRecorder(n, horizon=2, dim=1, capacity=capacity)
-        memory = sum(a.nbytes for a in vars(recorder).values() if isinstance(a, np.ndarray))
-        numbers = iter(range(1000))
-        labels: list[float] = []
-        recorder.begin(np.arange(n), np.zeros((n, 1)))
-        rng = np.random.default_rng(0)
-        for _ in range(12):
-            states = np.array([[next(numbers)] for _ in range(n)], dtype=np.float32)
-            finished = rng.random(n) < 0.6
-            finished |= recorder._length == 2
-            labels += states[finished, 0].tolist()
-            recorder.step(states, finished, finished)
-            recorder.begin(np.flatnonzero(finished), np.zeros((int(finished.sum()), 1)))
-        episodes = recorder.drain()
-        last = episodes.states[np.arange(len(episodes.length)), episodes.length - 1, 0]
-        assert last.tolist() == labels[-capacity:]
-        assert memory == sum(a.nbytes for a in vars(recorder).values() if isinstance(a, np.ndarray))
+    recorder, rng, labels = EpisodeRecorder(capacity), np.random.default_rng(0), list[float]()
+    for _ in range(12):
+        states = np.arange(len(labels), len(labels) + rng.integers(1, 6), dtype=np.float32)
+        labels += states.tolist()
+        length = rng.integers(1, 4, len(states))
+        recorder.keep(np.broadcast_to(states[:, None, None], (len(states), 3, 1)), length, states > 2)
+        assert len(recorder) < capacity + 5
+    episodes = drained(recorder)
+    assert episodes.states[:, 0, 0].tolist() == labels[-capacity:]
+    assert episodes.success.tolist() == [label > 2 for label in labels[-capacity:]]
 
 
 def test_recorder_forgets_what_a_reset_interrupts() -> None:
-    recorder = EpisodeRecorder(2, horizon=20, dim=2)
+    recorder = EpisodeRecorder()
     env = make(2, recorder=recorder)
     env.reset()
     for _ in range(7):
@@ -338,17 +336,7 @@ def test_recorder_forgets_what_a_reset_interrupts() -> None:
     env.reset()
     for _ in range(20):
         env.step(np.tile(STAY, (2, 1)))
-    assert recorder.drain().length.tolist() == [21, 21]
-
-
-def test_recorder_of_another_size() -> None:
-    env = make(2, recorder=EpisodeRecorder(2, horizon=5, dim=2))
-    env.reset()
-    with pytest.raises(DibsError, match="made for episodes of 5 steps"):
-        for _ in range(6):
-            env.step(np.tile(STAY, (2, 1)))
-    with pytest.raises(DibsError, match="at least 1"):
-        EpisodeRecorder(0, 20, 2)
+    assert drained(recorder).length.tolist() == [21, 21]
 
 
 # --- in use -----------------------------------------------------------------------------------------------
@@ -356,7 +344,7 @@ def test_recorder_of_another_size() -> None:
 
 def test_ppo_learns_on_it() -> None:
     """A few updates, without one warning; returns and successes arrive in the library's own buffers."""
-    recorder = EpisodeRecorder(64, horizon=20, dim=3)
+    recorder = EpisodeRecorder()
     env = ReachAvoidVecEnv(
         task_of("simpledrone-reach"),
         64,
@@ -373,7 +361,7 @@ def test_ppo_learns_on_it() -> None:
     late = np.mean([episode["r"] for episode in model.ep_info_buffer])  # type: ignore[union-attr]
     assert late > early + 1.0
     assert len(model.ep_success_buffer) == 100  # type: ignore[arg-type]
-    assert len(recorder) > 1000 and recorder.drain().success.any()
+    assert len(recorder) > 1000 and drained(recorder).success.any()
 
 
 def test_faster_than_environments_one_by_one(record_property: Any) -> None:
