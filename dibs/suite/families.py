@@ -33,6 +33,24 @@ DRONE: Description = {
     "teacher_minutes": 6,
     "network": {"hidden": [64, 64]},
 }
+ARM: Description = {
+    "environment": {"name": "Reacher"},
+    "teacher": "ppo",
+    "teacher_minutes": 6,
+    # As for the paper's towers: targets are small compared with what a joint's turn does. The tight horizon takes more
+    # iterations: after 100, some teachers come near the block and are still too late.
+    "teacher_options": {
+        "iterations": 300,
+        "n_steps": 8,
+        "batch": 1024,
+        "rate": 0.01,
+        "gamma": 0.97,
+        "std": 0.3,
+        "std_rate": 5.0,
+        "value": [32, 32],
+    },
+    "network": {"hidden": [8]},
+}
 
 
 def _family(
@@ -126,6 +144,22 @@ def _shrink(name: str, goal: Description, block: Description, last: int, horizon
     return CAR | family | {"start": {"center": [0.0, 0.0], "noise": 0.3}}
 
 
+def _towers(
+    name: str, tower: float, other: float, block: float, rail: Sequence[float], start: Sequence[float], last: int
+) -> Description:
+    """Blocks from a tower at x = `tower`, over a rail, to a tower on the opposite side, at x = `other`."""
+    low, grip = 0.4, 0.4
+    regions: Description = {
+        "pick": {"center": [tower, low], "half_width": grip, "shift": [0.0, block]},
+        "carry": {"center": list(rail), "half_width": grip},
+        "place": {"center": [other, low + last * block], "half_width": grip, "shift": [0.0, -block]},
+    }
+    text = "a block from a tower, over a rail, to a tower on the opposite side; tight horizon"
+    own = {"gaps": [6, 4, 3, 2] if last == 12 else [5, 2], "reward": {"unit": 5.0, "depth": 0.15}}
+    family = _family(name, list(regions), regions, last, 9, text) | own
+    return ARM | family | {"start": {"center": list(start), "noise": 0.1}}
+
+
 def _heights(count: int, x: float, *steps: float) -> list[list[float]]:
     """Return goals at equal steps in all variables but x, which is `x` for odd goals and 0 for even ones."""
     return [[x * (j % 2), *(step * j for step in steps)] for j in range(1, count + 1)]
@@ -147,6 +181,7 @@ def descriptions() -> dict[str, Description]:
             20,
             14,
         ),
+        _towers("suite-reacher-opposite", 3.8, -4.0, 0.69, [0.2, 4.9], [-0.8, 3.6], 12),
         _rates("dev-car2d-rates", CAR, _heights(3, -6.4, 6.5), 0.8, 0.02, 16, 11),
         _rates("dev-drone-rates", DRONE, _heights(3, -9.5, 7.0, 3.0), 1.2, 0.02, 16, 12),
         _door("dev-car2d-door", CAR, [1.0, 11.0], 5.5, [-3.6], [0.45], 16, 12),
@@ -159,5 +194,6 @@ def descriptions() -> dict[str, Description]:
             16,
             13,
         ),
+        _towers("dev-reacher-opposite", 3.8, -3.4, 0.8, [0.5, 5.0], [-0.5, 3.6], 10),
     ]
     return {family["name"]: family for family in families}
