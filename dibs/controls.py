@@ -107,6 +107,10 @@ def controls(
     `settings` are those of methods, by name. With `results`, files are kept below that folder.
     """
     family, found = benchmark.family, []
+    if rollouts < 1:
+        raise DibsError(f"rollouts: expected at least 1 per index, found {rollouts}")
+    if len(split.indices) > family.last_index:
+        raise DibsError(f"split {split.name} of {family.name}: controls need indices that it does not train on")
     mixed = shuffled(family, seed)
     runs = [
         train(one, split=split.name, train=split.indices, seed=seed, progress=False, results=results)

@@ -300,6 +300,11 @@ def test_the_files_of_a_study_are_left_alone(tmp_path):
         (["requires", "car2d-reach-k1", "--output", "x.csv"], "x.csv: expected a name that ends in .json"),
         (["requires", "car2d-reach-k1", "--settings", '{"rollout": 3}'], "rollout: Unexpected keyword argument"),
         (["requires", "car2d-reach-k1", "--settings", '{"rollouts": 0}'], "rollouts: Input should be greater"),
+        (
+            ["requires", "car2d-reach-k1", "--settings", '{"search": {"population": 0}}'],
+            "search.population: Input should",
+        ),
+        (["requires", "car2d-reach-k1", "--settings", '{"ars_steps": 0}'], "ars_steps: Input should be greater"),
         (["requires", "no.yaml"], "no.yaml: no such family file"),
     ],
 )

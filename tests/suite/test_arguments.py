@@ -6,26 +6,30 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy.spatial import KDTree
 
-from dibs.families import get_family
+from dibs.evaluation.requirements import known_requirement
+from dibs.families import get_benchmark, get_family
 from dibs.spectrl import conjuncts
 from dibs.suite.families import descriptions
+from dibs.suite.requirements import answers
 from dibs.templates.motion import relations
 
-from .reachability import Lattice, largest_clique, turned
+from .reachability import Lattice, grid, largest_clique, turned
 
 FAMILIES = list(descriptions())
 OURS = [name for name in FAMILIES if name.startswith("suite-")]
-SWEPT = [name for name in OURS if name.split("-")[-1] in ("rates", "orbit", "shrink")]
-CROSSED = [name for name in OURS if name.split("-")[-1] in ("door", "towers")]
+SWEPT = [name for name in OURS if name.split("-")[-1] in ("rates", "orbit", "shrink", "opposite")]
+CROSSED = [name for name in OURS if name.endswith("door")]
 DELTA = 0.9
-MOST = {  # indices that one policy without the index can solve, of 21 (towers: of 11); docs/suite.md quotes them
+MOST = {  # indices that one policy without the index can solve, of 21 (towers: of 13); docs/suite.md quotes them
     "suite-car2d-rates": 12,
     "suite-drone-rates": 10,
     "suite-car2d-door": 5,
     "suite-drone-door": 4,
     "suite-car2d-orbit": 8,
     "suite-car2d-shrink": 13,
+    "suite-reacher-opposite": 9,
 }
 
 
@@ -48,6 +52,23 @@ def test_one_trajectory_solves_few_indices(name):
         assert 1.0 + start_distance(family, i, j) < 2.0 * DELTA
 
 
+@pytest.mark.parametrize("name", ["suite-car2d-rates", "suite-drone-rates", "suite-reacher-opposite"])
+def test_the_lattice_contains_what_random_policies_reach(name):
+    """Random commands that change now and then; every state must be in or next to a cell that the check spreads to."""
+    family, rng = get_family(name), np.random.default_rng(0)
+    lattice, environment, (points, cell) = Lattice.of(family), family.environment, grid(family)
+    tasks = family.tasks([0])
+    states = tasks.start_center + tasks.start_half * rng.uniform(-1.0, 1.0, (2000, tasks.start_center.shape[-1]))
+    actions, cells = np.zeros((len(states), environment.action_dim)), lattice.start
+    for _ in range(family.horizon // 2):
+        other = rng.uniform(size=(len(states), 1)) < 0.3
+        actions = np.where(other, rng.choice([-1.0, -0.3, 0.0, 0.3, 1.0], actions.shape), actions)
+        states = environment.step(states, actions, rng.choice([-1.0, 1.0], states.shape))
+        cells = lattice.spread(cells)
+        assert KDTree(points[cells]).query(states[:, :2])[0].max() < 2.0 * np.max(cell)
+    assert not cells.all()
+
+
 def start_distance(family, i, j):
     """Total variation distance of the starts of two indices, which differ in x only, by integration."""
     tasks = family.tasks([i, j])
@@ -67,40 +88,40 @@ def test_a_wall_is_entered_once(name):
     """
     family = get_family(name)
     environment, count = family.environment, family.last_index + 1
-    edge = family.edges[0]
-    (target,) = [name for name, _ in conjuncts(edge.target)]
-    axis, wall = (0, "over_take") if environment.name == "Reacher" else (1, "left")
-    walls = ["over_take", "under_take"] if environment.name == "Reacher" else ["left", "right", "above", "below"]
-    walls = [w for w in walls if w in family.regions]
+    walls = [wall for wall in ("left", "right", "above", "below") if wall in family.regions]
     at = [family.regions_at(i) for i in range(count)]
-    low, high = ([r[wall].center[axis] + sign * r[wall].reach[axis] for r in at] for sign in (-1.0, 1.0))
+    low, high = ([r["left"].center[1] + sign * r["left"].reach[1] for r in at] for sign in (-1.0, 1.0))
     assert np.ptp(low) == np.ptp(high) == 0.0  # the layer stays
     low, high = low[0], high[0]
     start = family.tasks(range(count))
-    assert (start.start_center + start.start_half)[:, axis].max() < low
-    assert min(r[target].center[axis] - r[target].reach[axis] for r in at) >= low - 1e-9
-    assert longest_step(environment, axis, low) < high - low  # no step leads across
+    assert (start.start_center + start.start_half)[:, 1].max() < low
+    assert min(r["door"].center[1] - r["door"].reach[1] for r in at) >= low - 1e-9
+    assert longest_step(environment, low) < high - low  # no step leads across
     sides = [np.linspace(-family.horizon - 2.0, family.horizon + 2.0, 200)] * len(environment.state_names)
-    sides[axis] = np.linspace(low, high, 7)
+    sides[1] = np.linspace(low, high, 7)
     points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, len(sides))
-    if environment.name == "Reacher":
-        points = points[points[:, 1] >= 0.0]
     safe = np.stack([~np.any([r[w].contains(points) for w in walls], axis=0) for r in at])
     assert safe.any(axis=1).all() and safe.sum(axis=0).max() == MOST[name]
 
 
-def longest_step(environment, axis, low):
-    """Return the longest step along an axis into what lies beyond `low`, over random states and extreme actions."""
+def longest_step(environment, low):
+    """Return the longest step along y into what lies beyond `low`, over random states and extreme actions."""
     rng, count = np.random.default_rng(0), 100_000
     states = rng.uniform(-10.0, 10.0, (count, len(environment.state_names)))
-    states[:, axis] = rng.uniform(low - 2.0, low, count)
-    if environment.name == "Reacher":
-        states[:, 1] = rng.uniform(0.0, 9.0, count)
-        states = environment.project(states)
+    states[:, 1] = rng.uniform(low - 2.0, low, count)
     actions = rng.choice([-1.0, -0.5, 0.0, 0.5, 1.0], (count, environment.action_dim))
     after = environment.step(states, actions, np.zeros_like(states))
-    crosses = (states[:, axis] < low) & (after[:, axis] >= low)
-    return (after - states)[crosses, axis].max() + environment.noise
+    crosses = (states[:, 1] < low) & (after[:, 1] >= low)
+    return (after - states)[crosses, 1].max() + environment.noise
+
+
+@pytest.mark.parametrize("name", list(answers()))
+def test_what_the_search_found_is_within_the_bounds(name):
+    """`dibs requires` looks for policies without the index; the best one solves no more indices than one trajectory."""
+    benchmark = get_benchmark(name)
+    found, count = known_requirement(benchmark), benchmark.family.last_index + 1
+    assert found is not None and found.group == "more"
+    assert round(found.index_free * count) <= MOST[benchmark.family.name]
 
 
 # --- no motion -------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dibs.cli import main
 from dibs.controls import Control, controls, reordered, shuffled, wrong
 from dibs.errors import DibsError
 from dibs.families import Benchmark, get_benchmark, get_family, load_family
@@ -88,6 +89,35 @@ def test_a_benchmark_that_needs_no_index_is_broken():
     family = load_family(data)
     (found,) = controls(_benchmark(family), family.split("gap2"), methods=["motion"], rollouts=50)
     assert found.right == 1.0 and found.verdict.startswith("broken")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["no-such", "--gap", "5"], "unknown benchmark 'no-such'"),
+        (["suite-car2d-orbit", "--gap", "5", "--methods", "dibs,none"], "unknown method 'none'"),
+        (["suite-car2d-orbit", "--gap", "-5"], "split 'gap-5' of suite-car2d-orbit: expected gapN"),
+        (["suite-car2d-orbit", "--gap", "21"], "the gap is larger than the last index 20"),
+        (["suite-car2d-orbit", "--gap", "1"], "split gap1 of suite-car2d-orbit: controls need indices"),
+        (["suite-car2d-orbit", "--gap", "5", "--rollouts", "0"], "rollouts: expected at least 1 per index, found 0"),
+        (["suite-car2d-orbit", "--gap", "5", "--rollouts", "-3"], "rollouts: expected at least 1 per index, found -3"),
+    ],
+)
+def test_mistakes_are_named(argv, message, capsys):
+    assert main(["controls", *argv]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_tables_can_be_controlled():
+    """A family that tables describe is reordered like any other; tables of other lengths are an error of the family."""
+    entries = [{"center": [x, 5.0], "half_width": 1.0} for x in (-6.0, 4.0, -2.0, 6.0)]
+    data = get_family("suite-car2d-orbit").description_data()
+    data |= {"name": "listed", "specification": "achieve reach(goal)", "last_index": 3, "gaps": [2]}
+    family = load_family(data | {"regions": {"goal": {"table": entries}}})
+    other = reordered(family, [2, 0, 3, 1], "other")
+    assert [other.regions_at(i)["goal"].center[0] for i in range(4)] == [-2.0, -6.0, 6.0, 4.0]
+    with pytest.raises(DibsError, match=r"goal.*3"):
+        load_family(data | {"regions": {"goal": {"table": entries[:3]}}})
 
 
 @pytest.mark.slow
