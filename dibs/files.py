@@ -47,10 +47,10 @@ def damaged(path: str | Path, why: object) -> DibsError:
     return DibsError(f"{path}: damaged or not what it should be ({why}); delete it and rerun to rebuild it")
 
 
-def existing(path: str | Path) -> Path:
-    """The path of a file that must be there."""
+def existing(path: str | Path, command: str = "the step that makes it") -> Path:
+    """The path of a file that must be there; `command` makes it."""
     if not Path(path).is_file():
-        raise DibsError(f"{path}: no such file; run the step that makes it first")
+        raise DibsError(f"{path}: no such file; run {command} first")
     return Path(path)
 
 

@@ -18,7 +18,7 @@ from dibs.datasets.build import DatasetSettings
 from dibs.errors import DibsError, unknown
 from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import SUFFIXES, Benchmark, Family, Split, descriptions, get_family
-from dibs.files import atomic, plain, read_json, read_metadata
+from dibs.files import atomic, existing, plain, read_json, read_metadata
 from dibs.methods import Method, Model, load_model
 from dibs.paths import Layout, metrics, split_of
 from dibs.progress import Reporter
@@ -47,7 +47,8 @@ def _command(verb: str, source: str, split: Split, seed: int, *more: str) -> str
 
 def check_teacher(path: Path, family: Family, split: Split, index: int, seed: int) -> dict[str, Any]:
     """Return the metadata of a teacher's file; refuse another teacher, or an outdated one."""
-    found = read_metadata(path)
+    command = _teacher_command(family, split, index, seed)
+    found = read_metadata(existing(path, command))
     check_kind(path, found, "teacher")
     try:
         current = {n: teachers.VERSION if n == "teachers" else get_algorithm(n).version for n in found["versions"]}
@@ -55,7 +56,7 @@ def check_teacher(path: Path, family: Family, split: Split, index: int, seed: in
         raise DibsError(f"{path}: {error}") from None
     identity = {"family": family.name, "split": split_of(split.name, index), "index": index, "seed": seed}
     expected = Origin("teacher", identity, family.tasks_digest(known_to_teacher(family, index)), "", current)
-    check_origin(path, found, expected, _teacher_command(family, split, index, seed))
+    check_origin(path, found, expected, command)
     return found
 
 
@@ -90,11 +91,11 @@ def check_dataset(
     path: Path, teacher: Path | None, family: Family, split: Split, index: int, seed: int
 ) -> dict[str, Any]:
     """Return the metadata of a dataset; refuse another one, or one that was not made from `teacher` as it is now."""
-    found = read_metadata(path)
+    rerun = _command("dataset", family.source, split, seed, "--index", str(index))
+    found = read_metadata(existing(path, rerun))
     check_kind(path, found, "dataset")
     identity = {"family": family.name, "split": split_of(split.name, index), "index": index, "seed": seed}
     tasks = family.tasks_digest(known_to_teacher(family, index))
-    rerun = _command("dataset", family.source, split, seed, "--index", str(index))
     check_origin(path, found, Origin("dataset", identity, tasks, "", {"datasets": datasets.VERSION}), rerun)
     if teacher is not None:
         check_input(path, found, {str(teacher): read_metadata(teacher)["id"]}, rerun)
@@ -109,8 +110,8 @@ def read_model(
     With a layout, refuse a model that was not made from the teachers and datasets there; those that are missing say
     nothing.
     """
-    model, found = load_model(path)
     rerun = _command("fit", unit.source, split, seed, "--method", method.name)
+    model, found = load_model(existing(path, rerun))
     check_origin(path, found, model_origin(method, unit, split, seed, None, ()), rerun)
     if files is not None:
         needed = method.inputs(parse_settings(method.settings, found["settings"], str(path)), split.indices)

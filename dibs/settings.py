@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from dibs.errors import DibsError
+from dibs.errors import DibsError, unknown
 
 T = TypeVar("T")
 
@@ -39,8 +40,15 @@ def parse_settings(kind: type[T], data: Mapping[str, Any] | str | None, where: s
     try:
         return _adapter(kind).validate_python(dict(values))  # type: ignore[arg-type]
     except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r})" for e in error.errors()]
+        lines = [f"  {'.'.join(map(str, e['loc']))}: {_problem(kind, e)}" for e in error.errors()]
         raise DibsError(f"{where}: not valid for {kind.__name__}\n" + "\n".join(lines)) from None
+
+
+def _problem(kind: type, error: Mapping[str, Any]) -> str:
+    """Say what is wrong with a value, or which keys there are."""
+    if error["type"] == "unexpected_keyword_argument" and len(error["loc"]) == 1:
+        return str(unknown("key", error["loc"][0], [field.name for field in fields(kind)]))
+    return f"{error['msg']} (found {error['input']!r})"
 
 
 def values_of(data: Mapping[str, Any] | str | None, where: str) -> Mapping[str, Any]:

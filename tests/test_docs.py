@@ -48,6 +48,20 @@ def test_names_and_files_in_documents_exist(document: Path):
     assert re.findall(r"^(?:<{7}|>{7}|={7}$).*", text, re.MULTILINE) == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path):
+    found = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", document.read_text())
+    broken = [path for path, _ in found if path and not (document.parent / path).exists()]
+    pages = [((document.parent / path) if path else document, anchor) for path, anchor in found if anchor]
+    assert broken == [] and [(str(page), a) for page, a in pages if a not in anchors(page)] == []
+
+
 def test_the_page_on_extensions_describes_every_member():
     members = {name for name in vars(Environment) if not name.startswith("_")}
     members |= {field.name for record in (Method, Algorithm, Assignment) for field in dataclasses.fields(record)}

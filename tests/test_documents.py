@@ -13,10 +13,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from PIL import Image
 from snakemake.cli import get_argument_parser
 
 from dibs import cli, registry
@@ -184,18 +186,51 @@ def plan(*arguments: str) -> None:
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-3000:]}"
 
 
-def console(page: Path) -> list[tuple[list[str], str]]:
-    """Return the commands of a page's console blocks and what they print."""
-    found = [re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", b.text, re.M) for b in blocks(page) if b.language == "console"]
-    return [(shlex.split(command), printed) for part in found for command, printed in part]
+# --- what console blocks show ----------------------------------------------------------------------------
+
+
+class Shown(NamedTuple):
+    """A command of a console block and what it prints; a command that prepares the next ones has no output."""
+
+    command: str
+    printed: str | None
+
+
+def shown_output(page: Path) -> list[Shown]:
+    """Return commands of a page's console blocks, with what `<!-- setup: COMMAND -->` runs before them."""
+    parts = re.findall(r"^<!-- setup: ([^\n]*) -->$|^```console\n(.*?)^```", page.read_text(), re.M | re.S)
+    found = []
+    for setup, block in parts:
+        found += [Shown(setup, None)] if setup else []
+        found += [Shown(*part) for part in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)]
+    return found
 
 
 def assert_prints(printed: str, expected: str) -> None:
     """Compare, apart from line breaks; … stands for anything."""
     pattern = ".*".join(re.escape(" ".join(part.split())) for part in expected.split("…"))
-    assert re.search(pattern.replace(r"\ .*", r".*").replace(r".*\ ", ".*"), " ".join(printed.split())), (
-        f"expected\n{expected}\nfound\n{printed}"
-    )
+    assert re.search(pattern, " ".join(printed.split())), f"expected\n{expected}\nfound\n{printed}"
+
+
+@pytest.mark.slow
+def test_the_page_on_errors(workspace: Path):
+    """Provoke every message that the page shows."""
+    write_files(ROOT / "docs" / "tutorial.md")
+    write_files(ROOT / "docs" / "errors.md")
+    for command, expected in shown_output(ROOT / "docs" / "errors.md"):
+        if "point-maze" in command and find_spec("gymnasium_robotics"):
+            continue  # nothing is missing here
+        words = shlex.split(command)
+        if words[0] == "dibs":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                cli.main(words[1:])
+            text = printed.getvalue()
+        else:
+            prefix = f"{shlex.quote(sys.executable)} -m " if words[0] == "snakemake" else ""
+            text = subprocess.run(prefix + command, shell=True, stdout=-1, stderr=-2, text=True, timeout=100).stdout
+        if expected is not None:
+            assert_prints(text, expected)
 
 
 # --- the tutorial ----------------------------------------------------------------------------------------
@@ -204,6 +239,20 @@ LESS: Mapping[str, tuple[str, ...]] = {
     "requires": ("--settings", '{"search": {"searches": 1, "population": 32, "generations": 8}, "ars_factor": 0}'),
 }
 """What makes commands of the tutorial and of README quicker."""
+
+
+@pytest.mark.slow
+def test_the_commands_of_readme(workspace: Path):
+    """Run those of `dibs` in order; the example in Python is that of docs/python.md, whose test runs it."""
+    printed = [run(words, LESS.get(words[1], ())) for words in shown(ROOT / "README.md") if words[0] == "dibs"]
+    assert len(printed) >= 4 and "car2d-turn: motion" in printed[-2]
+    table = dict(line.split()[1:5:3] for line in printed[-1].splitlines() if line.startswith("car2d-turn  "))
+    assert table["dibs-plus"] == "1.000" and float(table["bc-index"]) < 0.5  # zero-shot, as the picture shows
+    models = [f"results/models/{name}/car2d-turn/gap10/seed0.safetensors" for name in ("bc-index", "dibs-plus")]
+    options = ["--indices", "0-1", "1000", "--rollouts", "5"]
+    subprocess.run([sys.executable, "examples/film_family.py", "turn.gif", *models, *options], check=True, timeout=200)
+    with Image.open("turn.gif") as film:
+        assert film.n_frames == 3
 
 
 @pytest.mark.slow

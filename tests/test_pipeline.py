@@ -632,8 +632,11 @@ def inputs(work: Workspace) -> dict[Path, list[tuple[str, ...]]]:
 def test_a_missing_file_is_named(work: Workspace, number):
     file, commands = list(inputs(work).items())[number]
     file.unlink()
+    verbs = {0: "teacher --index 0", 1: "teacher --index 2", 4: "dataset --index 4", 5: "fit --method dibs"}
+    verb, _, options = verbs.get(number, "").partition(" ")
+    made_by = f"`dibs {verb} {work.file} {options} --split gap2 --seed 0`" if verb else "the step that makes it"
     for command in commands:
-        assert work.refuses(*command) == f"{file}: no such file; run the step that makes it first"
+        assert work.refuses(*command) == f"{file}: no such file; run {made_by} first"
 
 
 @pytest.mark.parametrize("number", range(6))

@@ -46,7 +46,7 @@ def test_a_mapping_json_text_and_files_say_the_same(tmp_path):
 @pytest.mark.parametrize(
     "said, message",
     [
-        ({"rat": 0.5}, r"here: not valid for Example\n  rat: Unexpected keyword argument \(found 0\.5\)"),
+        ({"rat": 0.5}, r"here: not valid for Example\n  rat: unknown key 'rat'\. Did you mean 'rate'\?"),
         ({"rate": 2}, r"rate: Input should be less than or equal to 1 \(found 2\)"),
         ({"rate": "fast"}, r"rate: Input should be a valid number.*\(found 'fast'\)"),
         ({"count": 0}, r"count: Input should be greater than or equal to 1 \(found 0\)"),

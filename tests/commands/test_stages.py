@@ -210,7 +210,8 @@ def refused(pipeline, dibs, command: str, *rest: str) -> str:
 
 def test_the_previous_teacher_must_be_there(pipeline, dibs, tmp_path):
     said = dibs("teacher", str(pipeline.file), "--gap", "2", "--index", "2", "--results", str(tmp_path), status=1)
-    assert "teachers/tiny/base/seed0/0.safetensors: no such file; run the step that makes it first" in said
+    assert "teachers/tiny/base/seed0/0.safetensors: no such file; run `dibs teacher " in said
+    assert "tiny.yaml --index 0 --split gap2 --seed 0` first" in said
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,10 @@ def test_another_teacher_is_not_taken_for_the_previous_one(
         (["evaluate", "--gap", "2", "--method", "dips"], "unknown method 'dips'. Did you mean 'dibs'?"),
         (["policy", "--gap", "2", "--index", "-1"], "index -1 of tiny: expected a whole number in 0 …"),
         (["teacher", "--gap", "2", "--index", "0", "--settings", '{"require": 2}'], "require: Input should be less"),
-        (["teacher", "--gap", "2", "--index", "0", "--settings", '{"lambda": 2}'], "lambda: Unexpected keyword"),
+        (
+            ["teacher", "--gap", "2", "--index", "0", "--settings", '{"lambda": 2}'],
+            "lambda: unknown key 'lambda'. Known: algorithm",
+        ),
         (["evaluate", "--gap", "2", "--settings", '{"rollouts": 0}'], "rollouts: Input should be greater"),
         (["dataset", "--gap", "2", "--index", "0", "--settings", '{"size": -1}'], "size: Input should be greater"),
         (["fit", "--gap", "2", "--settings", "none.yaml"], "'none.yaml' is neither JSON text nor a file"),

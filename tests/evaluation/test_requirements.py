@@ -298,7 +298,10 @@ def test_the_files_of_a_study_are_left_alone(tmp_path):
     [
         (["requires", "car2d-reach-k6"], "unknown benchmark 'car2d-reach-k6'"),
         (["requires", "car2d-reach-k1", "--output", "x.csv"], "x.csv: expected a name that ends in .json"),
-        (["requires", "car2d-reach-k1", "--settings", '{"rollout": 3}'], "rollout: Unexpected keyword argument"),
+        (
+            ["requires", "car2d-reach-k1", "--settings", '{"rollout": 3}'],
+            "rollout: unknown key 'rollout'. Did you mean 'rollouts'?",
+        ),
         (["requires", "car2d-reach-k1", "--settings", '{"rollouts": 0}'], "rollouts: Input should be greater"),
         (
             ["requires", "car2d-reach-k1", "--settings", '{"search": {"population": 0}}'],
