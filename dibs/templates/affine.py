@@ -31,7 +31,7 @@ from dibs.templates.objective import CHECKED, Supervision
 from dibs.templates.refine import lbfgs
 from dibs.templates.template import Networks, model_metadata, spelled
 
-Form = Literal["shift", "diagonal", "full"]
+Form = Literal["task", "shift", "diagonal", "full"]
 LARGEST = 1e4  # entries of a map beyond which a fit counts as diverged
 ROWS = 256  # states per training index of the last fit; starts use a quarter of them
 SHORT = 60  # iterations of L-BFGS from a start
@@ -45,7 +45,8 @@ class AffineSettings:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     form: Form = "full"
-    """What is free: `shift` (a and b), `diagonal` (scales as well), or `full` (A and B)."""
+    """What is free: `shift` (a and b), `diagonal` (scales as well), or `full` (A and B); `task`: nothing, a is how the
+    training tasks move."""
     prior: Weight = 1e-4
     """Weight of the squared distance of A, B and b from the identity, in units of the farthest training index."""
     iterations: Count = 100
@@ -94,12 +95,18 @@ def fit_affine(
     settings: AffineSettings,
     rng: np.random.Generator,
     forms: Sequence[Form] | None = None,
+    drift: Array | None = None,
 ) -> Maps:
-    """Fit the maps of every edge to all columns of `data`; `forms` replaces that of the settings, edge by edge."""
+    """Fit the maps of every edge to all columns of `data`; `forms` replaces that of the settings, edge by edge.
+
+    `drift` (edges, inputs) is how the scaled tasks move per index, which is what the form `task` needs.
+    """
     inputs, outputs, per_index = [], [], []
     for e in range(len(data.base)):
         loss = AffineLoss.of(data, network, e, settings.form if forms is None else forms[e], settings.prior)
-        z = _fit_edge(loss, settings, rng)
+        if drift is not None and not loss.size:
+            loss = replace(loss, start=-drift[e])
+        z = _fit_edge(loss, settings, rng) if loss.size else np.zeros(0)
         g, h = loss.maps(z)
         inputs.append(g)
         outputs.append(h)
@@ -141,6 +148,7 @@ class AffineLoss:
     free: Bools  # (entries of G and H above their last rows,)
     pulled: Bools  # (size,): coordinates that the prior pulls
     prior: float
+    start: Any = 0.0  # (inputs,): a at z = 0
 
     @classmethod
     def of(cls, data: Supervision, network: Network, e: int, form: Form, prior: float) -> AffineLoss:
@@ -149,8 +157,9 @@ class AffineLoss:
             raise ValueError(f"form: expected one of {get_args(Form)}, found {form!r}")
         parts = []
         for k in (network.inputs, network.outputs):
-            linear = {"shift": np.zeros((k, k)), "diagonal": np.eye(k), "full": np.ones((k, k))}[form]
-            parts.append(np.concatenate([linear, np.ones((k, 1))], axis=1).ravel() > 0)
+            linear = {"diagonal": np.eye(k), "full": np.ones((k, k))}.get(form, np.zeros((k, k)))
+            shift = np.full((k, 1), float(form != "task"))
+            parts.append(np.concatenate([linear, shift], axis=1).ravel() > 0)
         free = np.concatenate(parts)
         shifts = np.zeros((network.inputs, network.inputs + 1), dtype=bool)
         shifts[:, -1] = True  # tasks move in the input space
@@ -178,6 +187,7 @@ class AffineLoss:
         steps[self.free] = z / max(int(self.ahead.max()), 1)
         n, m = self.network.inputs, self.network.outputs
         g, h = np.eye(n + 1), np.eye(m + 1)
+        g[:-1, -1] = self.start
         g[:-1] += steps[: n * (n + 1)].reshape(n, n + 1)
         h[:-1] += steps[n * (n + 1) :].reshape(m, m + 1)
         return g, h

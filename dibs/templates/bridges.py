@@ -65,6 +65,13 @@ class Guide:
         names = ("indices", "actors", "sources", "targets")
         return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
+    @property
+    def drift(self) -> Array:
+        """The movement (inputs,) of the scaled task per index: of the middle of source and target, by least squares."""
+        middle = (self.sources + self.targets) / 2.0
+        ahead = (self.indices - self.indices[0])[:, None]
+        return np.asarray(((middle - middle[0]) * ahead).sum(axis=0) / max(int((ahead**2).sum()), 1) / self.half)
+
     def states(self, scaled: Array) -> Array:
         """Return the states of scaled observations."""
         return np.asarray(scaled * self.half + self.center, dtype=np.float64)

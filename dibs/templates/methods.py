@@ -84,7 +84,8 @@ def train_plus(training: Training, settings: FitSettings) -> Model:
                 training.progress(f"{name}: {every.motions[name].sentence}")
     others = [name for name in first.edges if name not in metrics["chosen"]]
     if others:
-        selection = Selection.of(training.tasks, sources, others, settings, _stream(training), training.progress)
+        streams = stream("selection", training.tasks.name, training.split.key, training.seed), _stream(training)
+        selection = Selection.of(training.tasks, sources, others, settings, streams, training.progress)
         fitted, found = selection.fit()
         parts += fitted
         joined = {key: {**metrics.get(key, {}), **value} for key, value in found.items() if isinstance(value, dict)}
@@ -207,8 +208,8 @@ def _method(
 
 
 DIBS = _method("dibs", "DIBS", train)
-DIBS_PLUS = _method("dibs-plus", "DIBS+", train_plus, motion=True, refine=50, version=4)
-DIBS_PLUS_STILL = _method("dibs-plus-still", "DIBS+ (no motion)", train_plus, refine=50, version=3)
+DIBS_PLUS = _method("dibs-plus", "DIBS+", train_plus, motion=True, refine=50, version=5)
+DIBS_PLUS_STILL = _method("dibs-plus-still", "DIBS+ (no motion)", train_plus, refine=50, version=4)
 DIBS_WEIGHTS = _method("dibs-weights", "DIBS (weights)", train, space="weights")
 DIBS_BRANCHED = _method("dibs-branched", "DIBS (branched)", train_branched)
 DIBS_AFFINE = _method("dibs-affine", "DIBS (affine)", train_affine, AffineSettings, version=3)

@@ -39,6 +39,10 @@ class Supervision:
         names = ("states", "actions", "present", "base", "base_index")
         return replace(self, **{name: getattr(self, name)[edges] for name in names})
 
+    def first(self, rows: int) -> Supervision:
+        """Return views of the first rows of every dataset."""
+        return replace(self, states=self.states[:, :, :rows], actions=self.actions[:, :, :rows])
+
 
 class Objective:
     """The loss of behavioral cloning and its gradient in the rescaled coordinates z (degree + 1, edges, size)."""

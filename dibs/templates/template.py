@@ -140,11 +140,14 @@ class Networks:
     def actors(self, indices: Sequence[int]) -> dict[int, Array]:
         """Return the actors (edges, size) of every given index, unrolled from the base."""
         every = np.arange(len(self.edges))
-        found = self._bounded(np.repeat(np.array(indices, dtype=np.intp), len(every)), np.tile(every, len(indices)))
+        found = self.at(np.repeat(np.array(indices, dtype=np.intp), len(every)), np.tile(every, len(indices)))
         return dict(zip(indices, found.reshape(len(indices), len(every), self.network.size), strict=True))
 
-    def _bounded(self, indices: Rows, edges: Rows) -> Array:
-        """Return the actors; what runs away beyond the last training index is left as a policy that fails."""
+    def at(self, indices: Rows, edges: Rows) -> Array:
+        """Return the actors (n, size) of n pairs of an index and a position of an edge.
+
+        What runs away beyond the last training index is left as a policy that fails.
+        """
         check_indices(indices)
         with np.errstate(over="ignore", invalid="ignore"):
             found = self.unrolled(indices, edges)
@@ -154,7 +157,7 @@ class Networks:
         """Return the unrolled networks of a batch of tasks."""
         indices, names = zip(*pairs, strict=True)
         edges = np.array([self.edges.index(name) for name in names])
-        theta = self._bounded(np.array(indices), edges)
+        theta = self.at(np.array(indices), edges)
         return NetworkPolicy(
             self.network, self.network.fold(theta, self.scaling.center[edges], self.scaling.half[edges])
         )
@@ -162,7 +165,7 @@ class Networks:
     def holds(self, index: int, edges: Sequence[str]) -> bool:
         """Whether the parameters of these edges stay below RUNAWAY."""
         rows = np.array([self.edges.index(name) for name in edges], dtype=np.intp)
-        return bool(np.abs(self._bounded(np.full(len(rows), index), rows)).max(initial=0.0) < RUNAWAY)
+        return bool(np.abs(self.at(np.full(len(rows), index), rows)).max(initial=0.0) < RUNAWAY)
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:
         """Return the path that the guard takes at an index."""
