@@ -77,7 +77,7 @@ NOISE = 0.02  # of two successes at the same left-out indices
 SPREAD = 0.3  # standard deviation of an edge's success from one index to another
 TOLERANCE = 0.02  # success at a training index may be this much lower by chance
 SOLVED = 0.9
-TRIES = 2  # candidates that are fitted to all training indices before an edge reverts to the paper's objective
+TRIES = 2  # polynomials that are fitted to all training indices before an edge reverts to the paper's objective
 STEPS, BATCH, ROWS = 400, 128, 4096  # of the fits that are compared, which need not be polished
 QUICK = AffineSettings(iterations=15, restarts=0)  # of affine maps that are compared
 AFFINE = AffineSettings(iterations=100, restarts=0)
@@ -206,9 +206,8 @@ class Selection:
         ranked, success = self.choose()
         done: dict[int, tuple[Candidate, Fitted]] = {}
         plain: dict[int, Fitted] = {}
-        if not self.settings.refine:  # nothing is better than a fit of the paper's objective but another candidate
-            ranked = [list(takewhile(PLAIN.__ne__, order)) for order in ranked]
-        for attempt in range(TRIES):
+        ranked = [shortlist(order, bool(self.settings.refine)) for order in ranked]
+        for attempt in range(max(map(len, ranked))):
             waiting = [e for e, order in enumerate(ranked) if e not in done and attempt < len(order)]
             rows = [Row(e, ranked[e][attempt]) for e in waiting]
             tried = dict(zip((row.edge for row in rows), self.fitted(rows), strict=True))
@@ -330,6 +329,17 @@ def within(success: Mapping[Candidate, float], folds: int, best: float) -> list[
     polynomials may be a little worse.
     """
     return [c for c, rate in success.items() if rate >= best - (SPREAD / folds if c.form is None else NOISE)]
+
+
+def shortlist(order: Sequence[Candidate], refined: bool) -> list[Candidate]:
+    """Return the candidates to fit to all training indices, in order: none after the paper's objective.
+
+    That one is among them only if `refined`, since it is compared with itself otherwise. Affine maps cost little.
+    """
+    kept = list(takewhile(PLAIN.__ne__, order))
+    kept += [PLAIN] if refined and PLAIN in order else []
+    polynomials = [candidate for candidate in kept if candidate.form is None][:TRIES]
+    return [candidate for candidate in kept if candidate.form is not None or candidate in polynomials]
 
 
 def no_worse(before: Array, after: Array) -> bool:
