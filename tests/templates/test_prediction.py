@@ -17,10 +17,12 @@ from dibs.templates.explanation import explain
 from dibs.templates.methods import DIBS, DIBS_AFFINE
 from dibs.templates.moved import MOTION, MotionSettings
 from dibs.templates.prediction import (
+    BEYOND,
     FAR,
     FOLDS,
     STEEPNESS,
     TOLERANCE,
+    WITHIN,
     Curve,
     Evidence,
     curve,
@@ -28,7 +30,7 @@ from dibs.templates.prediction import (
     grid,
     left_out,
     predict,
-    tolerance,
+    weight,
     with_prediction,
 )
 from dibs.templates.template import Joined, evolution_of
@@ -36,8 +38,9 @@ from dibs.templates.template import Joined, evolution_of
 from .test_joined import only
 
 
-def evidence(error: list[float], *tried: tuple[int, float, float], success: float = 1.0) -> Evidence:
-    return Evidence(tuple(range(len(error))), tuple(error), ((0, success),), tried)
+def evidence(apart: list[float], *trained: int, success: float = 1.0, training: float = 0.0) -> Evidence:
+    measured = tuple((index, success) for index in trained or (0,))
+    return Evidence(tuple(range(len(apart))), training, tuple(apart), measured)
 
 
 def test_the_first_index_is_never_left_out_and_the_last_always():
@@ -49,17 +52,32 @@ def test_the_first_index_is_never_left_out_and_the_last_always():
 
 
 def test_an_error_of_the_tolerance_halves_success_and_larger_ones_cost_more():
-    found = curve(evidence([TOLERANCE, TOLERANCE, 4 * TOLERANCE, 0.0], success=0.8)).success
+    apart = np.array([5.0, 1.0, 4.0, 0.0]) * TOLERANCE / weight(np.arange(4), np.array([0]))
+    found = curve(evidence(apart.tolist(), success=0.8)).success
     measured = 0.8  # index 0 is trained
     assert found == pytest.approx((measured, 0.4, 0.8 / (1 + 4**STEEPNESS), 0.8), abs=1e-3)
+    worse = curve(evidence(apart.tolist(), success=0.8, training=TOLERANCE)).success
+    assert worse[0] == measured and all(a < b for a, b in zip(worse[1:], found[1:], strict=True))
 
 
-def test_left_out_successes_move_the_tolerance():
-    """A task that forgives large errors, one that does not, and the prior between them."""
-    forgiving = tolerance(evidence([0.0], (5, 10 * TOLERANCE, 1.0), (10, 10 * TOLERANCE, 1.0)))
-    strict = tolerance(evidence([0.0], (5, TOLERANCE / 10, 0.0), (10, TOLERANCE / 10, 0.0)))
-    assert strict < tolerance(evidence([0.0])) < forgiving
-    assert tolerance(evidence([0.0])) == pytest.approx(TOLERANCE)
+def test_disagreement_counts_more_the_farther_away_training_indices_are():
+    found = weight(np.array([0, 4, 5, 7, 8, 10, 12, 20, 100_000]), np.array([0, 10, 14]))
+    assert found[0] == found[5] == WITHIN[0] < found[1] < found[2] > found[3] > found[4]
+    assert found[2] == pytest.approx(WITHIN[0] * np.exp(WITHIN[1] / 2))  # half a gap of 10 away
+    assert found[6] == pytest.approx(found[2])  # half a gap of 4 away
+    assert found[7] == pytest.approx(BEYOND[0] * np.exp(BEYOND[1] * 6 / 4))
+    assert np.isfinite(found[8])
+
+
+def test_templates_on_which_all_fits_agree_are_trusted_at_any_distance():
+    found = curve(evidence([0.0] * 50, 0, 5, 10))
+    assert set(found.success) == {1.0}
+
+
+def test_predictions_of_another_version_are_not_used(model: Model, training: Training):
+    predicted = {**model.metadata["predicted"], "version": 1}
+    old = replace(model, metadata={**model.metadata, "predicted": predicted})
+    assert curves(model) and not curves(old) and predict(old, training.tasks) is None
 
 
 def test_the_grid_has_all_near_indices_or_a_hundred_of_them():
@@ -112,7 +130,7 @@ def test_what_has_run_away_is_predicted_to_fail(model: Model, training: Training
     evidence = model.metrics["evidence"]
     json.dumps(evidence)  # it goes into the metrics' file
     for name, found in curves(model).items():
-        assert [index for index, _, _ in evidence[name]["left_out"]] == [2, 4]
+        assert evidence[name]["disagreement"][0] == 0.0 < evidence[name]["disagreement"][3]
         assert found.at(3) > 0.8 and found.at(100_000) < 0.3
 
 
