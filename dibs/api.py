@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dibs import stages
 from dibs.datasets.build import DatasetSettings
 from dibs.datasets.store import Dataset, read_dataset
@@ -175,25 +173,12 @@ class Evaluation:
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw success over the index; returns the figure and writes it if a path is given."""
-        from matplotlib.figure import Figure
+        from dibs.studies.figures import rates  # a second to import, and most programs plot nothing
 
         if path is not None:
             check_suffix(path, FORMATS)
-        figure = Figure(figsize=(5.0, 2.6))
-        ax = figure.subplots()
-        ax.axhline(self.metadata["delta"], color="#999999", lw=0.8, ls="--")
-        looks = {"train": ("#1450C8", "o"), "unseen": ("#D0202A", "s"), "beyond": ("#777777", "^")}
-        looks["far"] = ("#333333", "v")
-        near = self.table[self.table["role"] != "far"]
-        shown = self.table if near.empty else near  # on one axis, far indices would hide all others
-        for role, rows in shown.groupby("role", sort=False):
-            error = np.clip([rows["rate"] - rows["lower"], rows["upper"] - rows["rate"]], 0.0, None)
-            color, marker = looks[role]
-            ax.errorbar(rows["index"], rows["rate"], error, color=color, fmt=marker, ms=4, lw=0.8, label=role)
-        if shown["predicted"].notna().any():
-            ax.plot(shown["index"], shown["predicted"], color="#777777", lw=0.7, zorder=1, label="predicted")
-        ax.set(xlabel="index", ylabel="success", ylim=(-0.03, 1.03), title=self.title)
-        ax.legend(frameon=False)
+        rows = self.table.assign(**{key: self.metadata[key] for key in ("seed", "delta")})
+        figure = rates(rows, self.metadata["method"], self.title)
         if path is not None:
             save(figure, path)
         return figure

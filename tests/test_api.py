@@ -64,6 +64,9 @@ def test_policy_of_an_unseen_index(template, tmp_path):
     policy.film(tmp_path / "film.mp4")
     assert (tmp_path / "film.mp4").stat().st_size > 1000
     template.evaluate(rollouts=50).plot(tmp_path / "rates.png")
+    for indices, places in (([0, 3], [0.0, 3.0]), ([3, 900], [3.0]), ([800, 900], [800.0, 900.0])):
+        (ax,) = template.evaluate(rollouts=10, indices=indices).plot().axes
+        assert ax.lines[1].get_xdata().tolist() == places, "the rate; far indices alone are drawn to scale"
     assert (tmp_path / "rates.png").is_file()
 
 

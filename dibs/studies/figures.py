@@ -102,9 +102,24 @@ def success_by_index(runs: pd.DataFrame, options: Options) -> Figure:
     return figure
 
 
+def rates(rows: pd.DataFrame, method: str, title: str) -> Figure:
+    """Satisfaction rate of one method at every index."""
+    with style.in_print():
+        figure = Figure(figsize=(4.4, 2.4), layout="constrained")
+        ax = figure.add_subplot()
+        _rate(ax, rows, method)
+        ax.set(xlabel="index $i$", ylabel="satisfied")
+        figure.suptitle(title, fontsize=8.0)
+        _rate_legend(figure, rows, False)
+    return figure
+
+
 def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
     color = style.look(method).color
-    far, rows = where(rows, role="far"), rows[rows["role"] != "far"]
+    if (rows["role"] != "far").any():
+        far, rows = where(rows, role="far"), rows[rows["role"] != "far"]
+    else:  # far indices alone are drawn to scale
+        far = rows[:0]
     beyond, most = where(rows, role="beyond")["index"], rows["index"].max()
     pooled = rows.groupby("index")[["satisfied", "rollouts"]].sum()
     index, rate = pooled.index.to_numpy(float), (pooled["satisfied"] / pooled["rollouts"]).to_numpy()
