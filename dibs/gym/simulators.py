@@ -235,7 +235,11 @@ def _simulator(name: str, options: str, code: str) -> Simulator:
         return CodeSimulator(env, found() if isinstance(found, type) else found)
     if hasattr(env, "model") and hasattr(env, "data") and hasattr(env, "_get_obs"):
         simulator = MujocoSimulator(env)
+        simulator.mujoco.set_mju_user_warning(
+            lambda message: None
+        )  # high speeds may be unstable, which is no news here
         _verify(simulator)
+        simulator.mujoco.set_mju_user_warning(None)
         return simulator
     if type(env).__module__.startswith("gymnasium.envs.classic_control"):
         return CodeSimulator(env, ClassicControl())

@@ -268,3 +268,10 @@ def test_three_coordinates_are_drawn_in_space():
     assert [space.state_names[k] for k in space.space or ()] == ["x", "y", "z"]
     plane = GymnasiumEnvironment("Reacher-v5", quantities=axes)
     assert plane.space is None and [plane.state_names[k] for k in plane.drawn] == ["x", "y"]
+
+
+def test_checks_at_high_speeds_leave_no_log(tmp_path, monkeypatch, capfd):
+    """The check of what a step is makes a swimmer unstable, which MuJoCo would write to MUJOCO_LOG.TXT."""
+    monkeypatch.chdir(tmp_path)
+    GymnasiumEnvironment("Swimmer-v5")
+    assert not list(tmp_path.iterdir()) and "unstable" not in capfd.readouterr().out
