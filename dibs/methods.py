@@ -107,6 +107,8 @@ class Model:
 
     Rows in `metrics["curve"]` need not be repeated.
     """
+    made_from: int | None = None
+    """How many of the teachers it is made from, the first ones; None: all. It read the others for its budget only."""
 
     @property
     def curve_rows(self) -> list[Mapping[str, Any]]:

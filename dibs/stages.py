@@ -29,7 +29,7 @@ from dibs.evaluation.evaluate import (
 )
 from dibs.families import Benchmark, Family, Split, Tasks
 from dibs.files import read_json, write_json, write_rows, write_table
-from dibs.methods import Method, Model, Training, save_model
+from dibs.methods import Method, Model, Training, save_model, teachers_for_budget
 from dibs.paths import curve, metrics, split_of, timing
 from dibs.progress import Reporter
 from dibs.provenance import Origin, settings_digest
@@ -254,7 +254,7 @@ def fit(
     tasks = unit.family.tasks(split.indices, unit.specification)
     training = Training(tasks, unit.name, split, seed, tuple(its_teachers), tuple(its_datasets), progress)
     model = method.train(training, settings)
-    rested = its_teachers if "datasets" in method.needs else ()  # others read teachers for a base or a budget
+    rested = () if method.reads is teachers_for_budget else its_teachers[: model.made_from]
     return ModelResult(model, split, settings, origin, time.process_time() - began, _seconds_of(rested))
 
 

@@ -22,7 +22,7 @@ from dibs.evaluation.evaluate import EvaluationSettings
 from dibs.families import Tasks, get_benchmark, get_family, load_family
 from dibs.files import KEY, read_metadata, read_table, read_tensors, write_json
 from dibs.methods import Method, Model, Training, get_method, load_model
-from dibs.paths import Layout
+from dibs.paths import Layout, timing
 from dibs.settings import parse_settings
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.store import load_teacher
@@ -829,3 +829,14 @@ def test_metrics_do_not_decide_what_a_teacher_is(work: Workspace):
     metrics = json.loads(work.teacher(4).with_suffix(".json").read_text())
     write_json(work.teacher(4).with_suffix(".json"), metrics | {"index": 2})
     work("dataset", "--index", "4")
+
+
+@pytest.mark.parametrize(("method", "made_from"), [("dibs", (0, 2, 4)), ("motion", (0,)), ("ars", ()), ("genrl", (0,))])
+def test_the_time_of_a_model_includes_the_teachers_that_it_is_made_from(work: Workspace, method: str, made_from):
+    """ARS reads the teachers for its budget only, and GenRL all but the base."""
+    for n, index in enumerate((0, 2, 4)):
+        timing(work.teacher(index)).write_text(json.dumps({"seconds": 10.0**n}))
+    settings = {"ars": {"steps": 0, "trial": 2}, "genrl": {"times": 0.01}}.get(method, {})
+    work("fit", "--method", method, "--settings", json.dumps(settings))
+    found = json.loads(timing(work.layout.model(method, "tiny", "gap2", 0)).read_text())
+    assert found["teachers"] == sum({0: 1.0, 2: 10.0, 4: 100.0}[index] for index in made_from)

@@ -138,7 +138,8 @@ def train(training: Training, settings: Settings) -> Model:
         for edge, rate in zip(edges, rates, strict=True)
     ]
     used = {name: round(float(s)) for name, s in zip(edges, steps, strict=True)}
-    return replace(template.to_model(used, metrics), curve=curve)
+    made_from = 0 if settings.hidden else tasks.indices.index(int(start.base_index.max())) + 1
+    return replace(template.to_model(used, metrics), curve=curve, made_from=made_from)
 
 
 def base_template(training: Training) -> tuple[Template, int]:
