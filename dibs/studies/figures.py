@@ -86,8 +86,9 @@ def success_by_index(runs: pd.DataFrame, options: Options) -> Figure:
     if chosen.empty:
         raise DibsError(f"no evaluation has split {options.split}; they have {', '.join(split_order(runs))}")
     cells = groups(chosen, "benchmark", "train_size", "split")
-    columns = 2 if len(cells) == 1 else 4
-    lines = -(-chosen["method"].nunique() // columns)
+    methods = chosen["method"].nunique()
+    columns = min(methods, 2 if len(cells) == 1 else 4)
+    lines = -(-methods // columns)
     with style.in_print():
         figure = Figure(figsize=(style.WIDTH, (1.05 * lines + 0.3) * len(cells) + 0.5), layout="constrained")
         parts = figure.subfigures(len(cells), 1, squeeze=False)[:, 0]

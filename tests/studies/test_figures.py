@@ -157,6 +157,13 @@ def test_success_by_index(reach):
     np.testing.assert_allclose(dots.get_ydata(), (dibs["satisfied"] / dibs["rollouts"])[dots.get_xdata()])
 
 
+def test_success_by_index_of_few_methods_fills_the_page(reach):
+    few = reach[(reach["benchmark"] == "car2d-reach-k1") & reach["method"].isin(["dibs", "ars"])]
+    figure = figures.success_by_index(few, USUAL)
+    assert len(figure.subfigs) == 3
+    assert {ax.get_subplotspec().get_gridspec().ncols for ax in figure.axes} == {2}
+
+
 def test_success_by_index_shows_every_split(reach, tmp_path):
     k1 = reach[reach["benchmark"] == "car2d-reach-k1"]
     figure = figures.success_by_index(k1, USUAL)
