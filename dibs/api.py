@@ -92,7 +92,9 @@ class Run:
 
     def __repr__(self) -> str:
         rates = ", ".join(f"{i}: {t.metrics['success']:.3f}" for i, t in self.teachers.items())
-        return f"Run({self.family.name}, {self.split.name}, seed {self.seed}; teachers' success {rates})"
+        return (
+            f"Run({self.family.name}, {self.split.name}, seed {self.seed}; teachers' success on the worst edge {rates})"
+        )
 
     @property
     def teachers(self) -> dict[int, Teacher]:

@@ -117,8 +117,9 @@ class Chain:
                     self._save(made, file)
                 journal.close()
                 self._teachers[index], self._replays[index] = made.teacher, made.replay
-                rate = made.teacher.metrics["success"]
-                self._made(f"teacher {index}", f"success {rate:.3f}, {made.seconds:.1f} s")
+                found = made.teacher.metrics
+                failed = f", failed on {', '.join(found['failed'])}" if found["failed"] else ""
+                self._made(f"teacher {index}", f"success {found['success']:.3f}{failed}, {made.seconds:.1f} s")
         return self._teachers[index]
 
     def _teacher_source(self, index: int) -> Path | Teacher:

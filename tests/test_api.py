@@ -157,3 +157,16 @@ def test_a_method_that_is_not_a_template(run):
 def test_import_is_light():
     code = "import sys, dibs; assert 'numpy' not in sys.modules and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_edge_that_failed_is_named(tiny_description, tiny_teachers, capsys):
+    """Past a wall that fills the plane there is no way."""
+    wall = {"center": [None, 4.5], "half_width": 0.5}
+    family = tiny_description(specification="achieve reach(a); achieve reach(b) ensuring avoid(wall)")
+    family["regions"]["wall"] = wall
+    options = {**tiny_teachers["options"], "iterations": 5, "restarts": 1}
+    settings = {"teachers": {**tiny_teachers, "options": options}, "datasets": {"size": 100}}
+    run = dibs.train(dibs.Family(**family), train=[0, 4], **settings)
+    failed = run.teachers[0].metrics["failed"]
+    assert "a>b" in failed
+    assert f"seed 0, teacher 0: success 0.000, failed on {', '.join(failed)}, " in capsys.readouterr().err
