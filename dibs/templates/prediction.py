@@ -30,11 +30,9 @@ FOLDS = 4  # training indices that are left out, one at a time, the last one amo
 ROLLOUTS = 50
 ROWS = 64  # states at which two policies are compared
 # Fitted to the success of `dibs` and `dibs-plus-still` on development families (docs/results/induction.md).
-TOLERANCE = 0.66  # error (squared, of actions) that halves success
-STEEPNESS = 1.06  # how fast success falls with the logarithm of the error
-TRAINED = 0.37  # weight of the training error, with which the template succeeds as measured
-WITHIN = (0.73, 3.14)  # weight of the disagreement between training indices, and its growth per gap from the nearest
-BEYOND = (0.38, 5.49)  # the same beyond the last one
+TRAINED = 0.13  # weight of the training error, with which the template succeeds as measured
+WITHIN = (0.7, 3.1)  # weight of the disagreement between training indices, and its growth per gap from the nearest
+BEYOND = (1.0, 4.6)  # the same beyond the last one
 VERSION = 2
 """Of predictions. They are no part of what a method's version covers: policies do not depend on them."""
 FAR = (1_000, 10_000, 100_000)
@@ -189,7 +187,6 @@ def curve(evidence: Evidence) -> Curve:
     """Return predicted success; at training indices, success as it was measured."""
     known = dict(evidence.trained)
     weighted = weight(np.array(evidence.index), np.array(list(known))) * np.array(evidence.disagreement)
-    error = TRAINED * evidence.training + weighted
-    share = float(np.mean(list(known.values()))) / (1.0 + (error / TOLERANCE) ** STEEPNESS)
+    share = float(np.mean(list(known.values()))) / (1.0 + TRAINED * evidence.training + weighted)
     pairs = zip(evidence.index, share.tolist(), strict=True)
     return Curve(evidence.index, tuple(round(known.get(index, value), 4) for index, value in pairs))

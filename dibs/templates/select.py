@@ -39,7 +39,6 @@ from dibs.templates.template import Joined, Part, PolicyEvolution, Source, Templ
 
 NONE: Prior = (0.0, 0.0, False)
 WEAK: Prior = (1e-2, 1e-3, True)
-STRONG: Prior = (1e-1, 1e-2, True)
 
 
 class Candidate(NamedTuple):
@@ -53,7 +52,7 @@ class Candidate(NamedTuple):
     @property
     def words(self) -> str:
         """What reports call it."""
-        prior = {NONE: [], WEAK: ["weak priors"], STRONG: ["stronger priors"]}[self.prior]
+        prior = ["weak priors"] if self.prior == WEAK else []
         bridges = [f"bridges ({self.bridges})"] if self.bridges else []
         return ", ".join(["polynomial" if self.form is None else f"affine ({self.form})", *prior, *bridges])
 
@@ -65,7 +64,7 @@ ROUNDS = (
     (Candidate(form="full"),),
     (Candidate("actions"),),
     (Candidate("pairs"), Candidate("actions", WEAK)),
-    (Candidate(None, WEAK), Candidate(None, STRONG), PLAIN),
+    (Candidate(None, WEAK), PLAIN),
 )
 """Candidates in order of preference, by free parameters and then success on development families; rounds are fitted
 together."""

@@ -20,8 +20,6 @@ from dibs.templates.prediction import (
     BEYOND,
     FAR,
     FOLDS,
-    STEEPNESS,
-    TOLERANCE,
     WITHIN,
     Curve,
     Evidence,
@@ -51,12 +49,12 @@ def test_the_first_index_is_never_left_out_and_the_last_always():
     assert len(many) == FOLDS and many[0] == 1 and many[-1] == 39
 
 
-def test_an_error_of_the_tolerance_halves_success_and_larger_ones_cost_more():
-    apart = np.array([5.0, 1.0, 4.0, 0.0]) * TOLERANCE / weight(np.arange(4), np.array([0]))
+def test_a_weighted_error_of_one_halves_success_and_larger_ones_cost_more():
+    apart = np.array([5.0, 1.0, 3.0, 0.0]) / weight(np.arange(4), np.array([0]))
     found = curve(evidence(apart.tolist(), success=0.8)).success
     measured = 0.8  # index 0 is trained
-    assert found == pytest.approx((measured, 0.4, 0.8 / (1 + 4**STEEPNESS), 0.8), abs=1e-3)
-    worse = curve(evidence(apart.tolist(), success=0.8, training=TOLERANCE)).success
+    assert found == pytest.approx((measured, 0.4, 0.2, 0.8), abs=1e-3)
+    worse = curve(evidence(apart.tolist(), success=0.8, training=1.0)).success
     assert worse[0] == measured and all(a < b for a, b in zip(worse[1:], found[1:], strict=True))
 
 
