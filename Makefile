@@ -35,12 +35,12 @@ demo: env ## run the whole method on a small config, a few minutes
 	@$(BIN)/python workflow/scripts/unlock.py
 	@$(BIN)/snakemake demo --profile profiles/local --configfile config/demo.yaml
 	@printf '\ntables:  %s\nfigures: %s\n' '$(DEMO)/tables' '$(DEMO)/figures'
-	@printf 'picture: %s\n' '$(DEMO)/figures/success_by_index-suite-car2d-rates-k3.png'
+	@printf 'picture: %s\n' '$(DEMO)/figures/success_by_index-suite-car2d-orbit.png'
 	@printf '\nnext, after `. $(BIN)/activate`:\n'
 	@printf '  %-92s %s\n' \
 		'snakemake --report demo.html --configfile config/demo.yaml' 'all tables and figures in one page' \
 		'dibs results --results $(DEMO)' 'the ratios again' \
-		'dibs policy suite-car2d-rates-k3 --split gap5 --index 13 --results $(DEMO) --output p.safetensors' 'an unseen index' \
+		'dibs policy suite-car2d-orbit --method dibs-plus --gap 10 --index 13 --results $(DEMO) --output p.safetensors' 'an unseen index' \
 		'dibs rollout p.safetensors --output p.gif' 'watch it' \
 		'snakemake --cores all --configfile config/laptop.yaml' 'all environments'
 

@@ -39,16 +39,20 @@ class Finding(NamedTuple):
     """Something that may be wrong at some indices."""
 
     wrong: np.ndarray  # (indices,) bool
-    say: Callable[[int], str]
-    """A sentence about one of them."""
+    say: str | Callable[[int], str]
+    """A sentence about one of them: text in which {i} stands for the index, or a function of it."""
+
+    def sentence(self, i: int) -> str:
+        """Return the sentence about index i."""
+        return self.say.replace("{i}", str(i)) if isinstance(self.say, str) else self.say(i)
 
 
 def problems(tasks: Tasks) -> Iterator[str]:
     """Yield the first problem of the first index at which the tasks are impossible."""
-    found = [(int(np.argmax(f.wrong)), n, f.say) for n, f in enumerate(_impossible(tasks)) if f.wrong.any()]
+    found = [(int(np.argmax(f.wrong)), f) for f in _impossible(tasks) if f.wrong.any()]
     if found:
-        index, _, say = min(found, key=lambda problem: problem[:2])
-        yield say(index)
+        index, finding = min(found, key=lambda problem: problem[0])
+        yield finding.sentence(index)
     for name, region in tasks.regions.items():
         size = region.reach.min(axis=-1)
         if (size < VANISHED).any():
@@ -63,7 +67,7 @@ def doubts(family: FamilyModel, tasks: Tasks, far: Mapping[int, str]) -> Iterato
         yield far[min(far)] + _and_others(len(far))
     for finding in _doubtful(tasks, far):
         if finding.wrong.any():
-            yield finding.say(int(np.argmax(finding.wrong))) + _and_others(int(finding.wrong.sum()))
+            yield finding.sentence(int(np.argmax(finding.wrong))) + _and_others(int(finding.wrong.sum()))
 
 
 def _and_others(count: int) -> str:
@@ -116,10 +120,8 @@ def _impossible(tasks: Tasks) -> Iterator[Finding]:
         for target in _targets(edge):
             yield from _impossible_target(tasks, edge, target)
         for name in avoided if edge.source is None else ():
-            yield Finding(
-                _touches(tasks.regions[name], start - noise, start + noise),
-                lambda i, name=name: f"start: overlaps {name}, which must be avoided, at index {i}",  # type: ignore[misc]
-            )
+            touched = _touches(tasks.regions[name], start - noise, start + noise)
+            yield Finding(touched, f"start: overlaps {name}, which must be avoided, at index {{i}}")
 
 
 def _impossible_target(tasks: Tasks, edge: Edge, target: str) -> Iterator[Finding]:
@@ -130,12 +132,8 @@ def _impossible_target(tasks: Tasks, edge: Edge, target: str) -> Iterator[Findin
         lambda i: f"reward.depth: {depth:g} leaves nothing of {target} at index {i}, half-width {narrowest[i]:g}",
     )
     for name in _avoided(edge):
-        yield Finding(
-            tasks.regions[name].contains(middle),
-            lambda i, name=name: (  # type: ignore[misc]
-                f"regions.{target}: its center lies inside {name}, to be avoided, at index {i}"
-            ),
-        )
+        inside = tasks.regions[name].contains(middle)
+        yield Finding(inside, f"regions.{target}: its center lies inside {name}, to be avoided, at index {{i}}")
     yield Finding(
         _no_state(tasks, middle),
         lambda i: f"regions.{target}: its center {middle[i].tolist()} is not a state of {environment} at index {i}",
@@ -196,12 +194,8 @@ def _doubtful(tasks: Tasks, far: Collection[int]) -> Iterator[Finding]:
     for name in dict.fromkeys(target for edge in tasks.edges for target in _targets(edge)):
         region = tasks.regions[name]
         yield from _beyond_bounds(tasks, f"regions.{name}", region.center, region.reach, OUTSIDE)
-        noise = np.array(tasks.environment.noise_scale)
-        narrow = np.asarray((region.reach < noise).any(axis=-1))
-        yield Finding(
-            narrow,
-            lambda i, name=name: f"regions.{name}: narrower than the noise of one step at index {i}",  # type: ignore[misc]
-        )
+        narrow = np.asarray((region.reach < np.array(tasks.environment.noise_scale)).any(axis=-1))
+        yield Finding(narrow, f"regions.{name}: narrower than the noise of one step at index {{i}}")
     for name in dict.fromkeys(name for edge in tasks.edges for name in _avoided(edge)):
         region = tasks.regions[name]
         if not region.arrays()["normal"].any():
@@ -269,19 +263,15 @@ def _doubtful_edge(tasks: Tasks, edge: Edge) -> Iterator[Finding]:
         bounded = (np.isfinite(obstacle.reach) | (obstacle.arrays()["normal"] != 0.0)) & ~known
         yield Finding(
             _touches(obstacle, low, high) & ~bounded.any(axis=-1),
-            lambda i, name=name: (  # type: ignore[misc]
-                f"specification: edge {edge.name} starts in a region that overlaps {name}, which must be avoided, "
-                f"at index {i}"
-            ),
+            f"specification: edge {edge.name} starts in a region that overlaps {name}, which must be avoided, at index "
+            "{i}",
         )
     for target in _targets(edge):
         region = tasks.regions[target]
         needed = np.isfinite(region.reach) | (region.arrays()["normal"] != 0.0)
         yield Finding(
             region.contains(np.where(known, center, 0.0)) & (known | ~needed).all(axis=-1),
-            lambda i, target=target: (  # type: ignore[misc]
-                f"regions.{target}: edge {edge.name} starts inside it at index {i}, so there is nothing to do"
-            ),
+            f"regions.{target}: edge {edge.name} starts inside it at index {{i}}, so there is nothing to do",
         )
 
 

@@ -288,14 +288,12 @@ class EdgeTask:
         return {}
 
     def _targets(self, dtype: Any) -> list[tuple[Array | None, Columns]]:
-        key = ("target", np.dtype(dtype))
+        key, e = ("target", np.dtype(dtype)), self.edges
         if key not in self._grounded:
-            e = self.edges
             self._grounded[key] = [
                 (_sign(e.target_sign[:, j], 1), _columns(e.target[:, j], dtype)) for j in range(e.target_sign.shape[1])
             ]
-        found: list[tuple[Array | None, Columns]] = self._grounded[key]
-        return found
+        return self._grounded[key]
 
     def _safe(self, dtype: Any) -> list[tuple[Bools | None, list[tuple[Array | None, Columns]]]]:
         key = ("safe", np.dtype(dtype))
@@ -311,8 +309,7 @@ class EdgeTask:
                 if literals:
                     clauses.append((empty[:, None] if empty.any() else None, literals))
             self._grounded[key] = clauses
-        found: list[tuple[Bools | None, list[tuple[Array | None, Columns]]]] = self._grounded[key]
-        return found
+        return self._grounded[key]
 
 
 def _sign(signs: Array, usual: int) -> Array | None:
@@ -381,21 +378,8 @@ class SpecTask:
         """Return `progress` of a single task with the episodes in `rows` begun again in states (..., rollouts, dim)."""
         mask = np.zeros(states.shape[:-1], dtype=bool)
         mask[..., rows] = True
-        fresh = self.begin(states)
-        memory = None
-        if progress.memory is not None and fresh.memory is not None:
-            memory = where(mask, fresh.memory, progress.memory)
-        safety = None
-        if progress.safety is not None and fresh.safety is not None:
-            safety = np.where(mask, fresh.safety, progress.safety)
-        return Progress(
-            np.where(mask, fresh.stage, progress.stage),
-            np.where(mask, fresh.distance, progress.distance),
-            np.where(mask, fresh.alive, progress.alive),
-            np.where(mask, fresh.safe, progress.safe),
-            safety,
-            memory,
-        )
+        joined: Any = (_joined(mask, new, old) for new, old in zip(self.begin(states), progress, strict=True))
+        return Progress(*joined)
 
     @cached_property
     def _starts(self) -> ReachAvoid:
@@ -409,6 +393,13 @@ class SpecTask:
         program = stages_of(spec)
         used = {name: regions[name] for name in program.regions}
         return Layered(program, used, self.depth) if layered(program) else Monitored(self.grounded, used)
+
+
+def _joined(mask: Bools, new: Any, old: Any) -> Any:
+    """Return what is `new` for the episodes in `mask` and `old` elsewhere; None if there is nothing."""
+    if new is None:
+        return None
+    return where(mask, new, old) if isinstance(new, MonitorState) else np.where(mask, new, old)
 
 
 def layered(program: Stages) -> bool:

@@ -71,15 +71,17 @@ class Region:
         length = np.sqrt(np.square(normal).sum(axis=-1))
         cut = length > 0
         normal = _frozen_array("normal", normal / np.where(cut, length, 1.0)[..., None])
-        object.__setattr__(self, "center", center)
-        object.__setattr__(self, "half_width", half_width)
-        object.__setattr__(self, "radius", radius)
-        object.__setattr__(self, "normal", normal)
-        object.__setattr__(self, "offset", np.where(cut, (normal * center).sum(axis=-1), -np.inf))
-        object.__setattr__(self, "batch_shape", shape[:-1])
-        dims = range(center.shape[-1])
-        object.__setattr__(self, "_bounded", tuple(d for d in dims if np.isfinite(half_width[..., d]).any()))
-        object.__setattr__(self, "_plain", not cut.any() and not np.any(radius))
+        offset = np.where(cut, (normal * center).sum(axis=-1), -np.inf)
+        arrays = {"center": center, "half_width": half_width, "radius": radius, "normal": normal, "offset": offset}
+        self._set(arrays, shape[:-1])
+
+    def _set(self, arrays: Mapping[str, Floats], shape: tuple[int, ...]) -> None:
+        """Keep the arrays, and what follows from them."""
+        half, dims = arrays["half_width"], range(arrays["center"].shape[-1])
+        bounded = tuple(d for d in dims if np.isfinite(half[..., d]).any())
+        plain = not (arrays["normal"].any() or arrays["radius"].any())
+        for name, value in {**arrays, "batch_shape": shape, "_bounded": bounded, "_plain": plain}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def dim(self) -> int:
@@ -111,13 +113,9 @@ class Region:
     def trusted(cls, arrays: Mapping[str, Floats]) -> Region:
         """Return regions from arrays of other regions, in full shape and with `offset`; nothing is checked."""
         found = object.__new__(cls)
-        for name, value in arrays.items():
+        for value in arrays.values():
             value.setflags(write=False)
-            object.__setattr__(found, name, value)
-        half, dims = arrays["half_width"], range(arrays["center"].shape[-1])
-        object.__setattr__(found, "batch_shape", arrays["radius"].shape)
-        object.__setattr__(found, "_bounded", tuple(d for d in dims if np.isfinite(half[..., d]).any()))
-        object.__setattr__(found, "_plain", not (arrays["normal"].any() or arrays["radius"].any()))
+        found._set(arrays, arrays["radius"].shape)
         return found
 
     def __getitem__(self, rows: Any) -> Region:
