@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.simulation.distance import signed_distance
 from dibs.simulation.loop import (
     BasePolicy,
     Draws,
@@ -17,18 +18,8 @@ from dibs.simulation.loop import (
     evaluation_draws,
     rollout,
 )
-from dibs.simulation.tasks import (
-    Bools,
-    EdgeTask,
-    Levels,
-    Progress,
-    RewardKind,
-    Rewards,
-    Rows,
-    SpecTask,
-    Task,
-    signed_distance,
-)
+from dibs.simulation.specifications import SpecTask
+from dibs.simulation.tasks import Bools, EdgeTask, Levels, Progress, RewardKind, Rewards, Rows, Task
 
 __all__ = [
     "BasePolicy",

@@ -16,7 +16,8 @@ from dibs.families import Tasks
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.simulation.loop import BasePolicy, Draws, Moment, NetworkPolicy, Policy, StateRecorder, rollout
-from dibs.simulation.tasks import EdgeTask, Rewards, Rows, SpecTask
+from dibs.simulation.specifications import SpecTask
+from dibs.simulation.tasks import EdgeTask, Rewards, Rows
 
 Path = tuple[str, ...]
 

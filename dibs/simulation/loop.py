@@ -17,7 +17,8 @@ import numpy.typing as npt
 from dibs.envs import Array, Environment, sample_noise
 from dibs.policies.network import Network
 from dibs.seeding import stream
-from dibs.simulation.tasks import Bools, Levels, Progress, Rewards, Rows, SpecTask, Task
+from dibs.simulation.specifications import SpecTask
+from dibs.simulation.tasks import Bools, Levels, Progress, Rewards, Rows, Task
 
 
 class Moment(NamedTuple):

@@ -15,7 +15,7 @@ from dibs.families import Family, load_family
 from dibs.families.description import RegionModel
 from dibs.families.tasks import uniform_in_ball
 from dibs.simulation import EdgeTask, SpecTask, draw, signed_distance
-from dibs.simulation.tasks import columns
+from dibs.simulation.distance import columns
 from dibs.spectrl import Region, satisfied
 
 XYZ = ("x", "y", "z")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dibs.errors import DibsError
 from dibs.families import NetworkModel, RewardModel, Tasks, families, get_family, load_family
 from dibs.simulation import EdgeTask, signed_distance
-from dibs.simulation.tasks import columns
+from dibs.simulation.distance import columns
 from dibs.spectrl import Region, parse_predicate, predicate_robustness
 
 

@@ -16,7 +16,9 @@ from dibs.envs import Array
 from dibs.envs.car2d import Car2D
 from dibs.families import NetworkModel, RewardModel, Tasks, get_benchmark, get_family
 from dibs.simulation import EdgeTask, Progress, RewardKind, Rewards, SpecTask, draw, rollout, signed_distance
-from dibs.simulation.tasks import Layered, Monitored, columns, layered, step_reward
+from dibs.simulation.distance import columns
+from dibs.simulation.specifications import Layered, Monitored, layered
+from dibs.simulation.tasks import step_reward
 from dibs.spectrl import And, Avoid, Monitor, Not, Or, Predicate, Reach, Region
 from dibs.spectrl.stages import Stages, stages_of
 
