@@ -137,7 +137,7 @@ class IndexPolicy:
         actions, after = act(rows, where, state, fresh, rewards)
         if not np.isfinite(actions).all():
             if np.isnan(where).any():
-                raise self._untold(where)
+                raise self._not_shown(where)
             raise DibsError(f"{self!r} gives up here: its action is not a number")
         return (actions[0] if given.ndim == 1 else actions), after
 
@@ -147,7 +147,7 @@ class IndexPolicy:
             raise DibsError(f"states: expected one per observation ({count}), found {found.shape[0]}")
         return found.astype(np.float32)
 
-    def _untold(self, states: Array) -> DibsError:
+    def _not_shown(self, states: Array) -> DibsError:
         names = self.family.environment.state_names
         unknown = ", ".join(names[k] for k in np.flatnonzero(np.isnan(states).any(axis=0)))
         return DibsError(
@@ -169,7 +169,7 @@ class IndexPolicy:
             if s < len(self._targets) - 1 and len(here):
                 inside = target.target_distance(states[None, here])[0]
                 if np.isnan(inside).any():
-                    raise self._untold(states)
+                    raise self._not_shown(states)
                 stage[here] += inside >= 0.0
         actions = np.empty((count, self.family.environment.action_dim), dtype=np.float32)
         for s, policy in enumerate(self._edge_policies):
@@ -190,7 +190,7 @@ class IndexPolicy:
         if np.isnan(states).any():  # only the variables that the specification constrains matter
             states = np.where(self._constrained, states, np.nan_to_num(states))
             if np.isnan(states).any():
-                raise self._untold(states)
+                raise self._not_shown(states)
         if before is None or before.progress is None:
             progress, steps, reward = task.begin(states[None]), np.zeros(count, dtype=np.intp), None
             own: Sequence[Any] = [None] * count

@@ -43,7 +43,7 @@ class Display:
         pass
 
     def expect(self, count: int) -> None:
-        """Be told how many pieces of work there will be."""
+        """Learn how many pieces of work there will be."""
 
     def begin(self, what: str) -> None:
         """Show that a piece of work has begun."""

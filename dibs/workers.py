@@ -30,7 +30,7 @@ class Doer(Protocol[J]):
     """What does jobs; it is sent to other processes."""
 
     def do(self, job: J, display: Display) -> None:
-        """Do a job; report to the display, which is also told when it begins and ends."""
+        """Do a job; report to the display, including when it begins and ends."""
 
     def name(self, job: J) -> str:
         """Return what displays call a job."""

@@ -125,8 +125,8 @@ class MujocoSimulator:
             self.env.step(action)
 
     def observe(self) -> Array:
-        seen = self.env._get_obs()
-        return _flat(self.env, seen[0] if isinstance(seen, tuple) else seen)
+        found = self.env._get_obs()
+        return _flat(self.env, found[0] if isinstance(found, tuple) else found)
 
     def place(self, kind: str, name: str) -> Array:
         """Return the position (3,) of a body, geom or site; it is updated by `restore`."""
@@ -329,8 +329,8 @@ class GymnasiumEnvironment(Environment):
         return tuple(self.variables or self._sim.names)
 
     @cached_property
-    def _seen(self) -> int:
-        """Entries of the environment's own observation."""
+    def _own_entries(self) -> int:
+        """How many entries the environment's own observation has."""
         return int(spaces.utils.flatdim(self._env.observation_space))
 
     @property
@@ -343,7 +343,7 @@ class GymnasiumEnvironment(Environment):
 
     @cached_property
     def derived(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*self.quantities, *(f"obs{k}" for k in range(self._seen)))
+        return (*self.quantities, *(f"obs{k}" for k in range(self._own_entries)))
 
     @cached_property
     def action_names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -388,22 +388,25 @@ class GymnasiumEnvironment(Environment):
         return states[..., self._observed]
 
     def recover(self, observations: Array) -> Array:
-        """Return the states that observations tell: variables that they contain, multiples of these, and quantities
+        """Return the states that observations show: variables that they contain, multiples of these, and quantities
         that are entries of these."""
         states = np.full((*observations.shape[:-1], len(self.state_names)), np.nan, dtype=np.float32)
         states[..., self._observed] = observations
-        for variable, entry, factor, offset in self._told:
+        for variable, entry, factor, offset in self._multiples:
             states[..., variable] = factor * observations[..., entry] + offset
-        count, first = len(self._variables), len(self.state_names) - self._seen  # of variables; of the observation
+        count, first = (
+            len(self._variables),
+            len(self.state_names) - self._own_entries,
+        )  # of variables; of the observation
         for k, (source, at, scale) in enumerate(self._readers):
             if source is None or source is _OBSERVATION:
                 missing = np.isnan(states[..., count + k])
-                told = scale * states[..., at if source is None else first + at]
-                states[..., count + k] = np.where(missing, told, states[..., count + k])
+                value = scale * states[..., at if source is None else first + at]
+                states[..., count + k] = np.where(missing, value, states[..., count + k])
         return states
 
     @cached_property
-    def _told(self) -> list[tuple[int, int, float, float]]:
+    def _multiples(self) -> list[tuple[int, int, float, float]]:
         """Simulator variables that are not observed but multiples of an observed entry plus a constant: variable,
         entry, factor, constant. Judged by states around that of `reset(seed=0)`."""
         count = len(self._variables)
@@ -413,12 +416,12 @@ class GymnasiumEnvironment(Environment):
         around = rest + 0.2 * np.random.default_rng(0).uniform(-1.0, 1.0, (len(states), count))
         states[:, :count] = np.clip(around, low, high)
         states = self.project(states).astype(np.float64)
-        seen, found = self.observe(states), []
+        observed, found = self.observe(states), []
         known = set(np.arange(len(self.state_names))[self._observed].tolist())
         for variable in (v for v in range(count) if v not in known and np.ptp(states[:, v]) > 0.0):
-            for entry in np.flatnonzero(np.ptp(seen, axis=0) > 0.0):
-                factor, offset = np.polyfit(seen[:, entry], states[:, variable], 1)
-                error = np.abs(factor * seen[:, entry] + offset - states[:, variable]).max()
+            for entry in np.flatnonzero(np.ptp(observed, axis=0) > 0.0):
+                factor, offset = np.polyfit(observed[:, entry], states[:, variable], 1)
+                error = np.abs(factor * observed[:, entry] + offset - states[:, variable]).max()
                 if error <= 1e-5 * np.ptp(states[:, variable]):
                     found.append((variable, int(entry), float(factor), float(offset)))
                     break
@@ -449,7 +452,7 @@ class GymnasiumEnvironment(Environment):
     @cached_property
     def _observed(self) -> Any:
         if not self.observation:
-            return slice(len(self.state_names) - self._seen, None)
+            return slice(len(self.state_names) - self._own_entries, None)
         return [self.state_names.index(name) for name in self.observation]
 
     def _fill(self, row: Array, vector: Array) -> None:
@@ -457,10 +460,10 @@ class GymnasiumEnvironment(Environment):
         sim, count = self._sim, len(self._variables)
         row[:count] = vector
         sim.restore(row[:count])
-        seen = sim.observe()
-        row[len(row) - self._seen :] = seen
+        own = sim.observe()
+        row[len(row) - self._own_entries :] = own
         for k, (source, at, scale) in enumerate(self._readers):
-            row[count + k] = scale * (row if source is None else seen if source is _OBSERVATION else source)[at]
+            row[count + k] = scale * (row if source is None else own if source is _OBSERVATION else source)[at]
 
     @cached_property
     def _readers(self) -> list[tuple[Any, int, float]]:
@@ -477,8 +480,8 @@ class GymnasiumEnvironment(Environment):
             raise DibsError(f"{key}: expected one of observation, state, body, geom, site; found {sorted(entry)}")
         ((kind, value),) = entry.items()
         if kind == "observation":
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < self._seen:
-                raise DibsError(f"{key}: the observation has entries 0 … {self._seen - 1}, found {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < self._own_entries:
+                raise DibsError(f"{key}: the observation has entries 0 … {self._own_entries - 1}, found {value!r}")
             return _OBSERVATION, value, scale
         if kind == "state":
             if value not in self._variables:
