@@ -11,7 +11,11 @@ from typing import Any
 def register(subparsers: Any) -> None:
     """Add the commands."""
     kinds = {
-        "table": ("evaluations", "FILE.csv|.md|.tex", "one file per format (default: Markdown on standard output)"),
+        "table": (
+            "evaluations",
+            "FILE.csv|.md|.html|.tex",
+            "one file per format (default: Markdown on standard output)",
+        ),
         "figure": (
             "evaluations, models or teachers, as the list of figures says",
             "FILE.pdf|.png",
@@ -66,7 +70,7 @@ def register(subparsers: Any) -> None:
         "--output",
         type=Path,
         nargs="+",
-        metavar="FILE.csv|.md|.tex|.pdf|.png|.json",
+        metavar="FILE.csv|.md|.html|.tex|.pdf|.png|.json",
         help="where to write, one file per format (default: the table as Markdown on standard output)",
     )
     parser.set_defaults(run=run_study)

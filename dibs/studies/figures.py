@@ -40,34 +40,35 @@ def ratios(runs: pd.DataFrame, options: Options) -> Figure:
 
 
 def by_requirement(runs: pd.DataFrame, options: Options) -> Figure:
-    """Mean ratios of every method over all benchmarks, and next to them over those that require more."""
+    """Mean ratios of every method over all benchmarks, and next to them over those that require more.
+
+    If none is known to require more, or if all do, there is one column.
+    """
     methods, more = in_order(runs["method"]), where(runs, requires=MORE)
-    parts = {
-        f"all {_benchmarks(runs)}": runs,
-        f"{_benchmarks(more)} that require{'s' * (more['benchmark'].nunique() == 1)} more": more,
-    }
+    requires = f"that require{'s' * (more['benchmark'].nunique() == 1)} more"
+    if len(more) == len(runs):
+        parts = {f"{_benchmarks(more)} {requires}": more}
+    else:
+        parts = {f"all {_benchmarks(runs)}": runs} | ({f"{_benchmarks(more)} {requires}": more} if len(more) else {})
     with style.in_print():
         figure = Figure(figsize=(style.WIDTH, 3.3), layout="constrained")
-        panels = figure.subplots(2, 2, sharex=True, sharey=True)
+        panels = figure.subplots(2, len(parts), sharex=True, sharey=True, squeeze=False)
         for column, (title, part) in zip(panels.T, parts.items(), strict=True):
             column[0].set_title(title)
             cells = part.groupby(["method", *CELL])[list(RATIOS)].mean()
             for ax, ratio in zip(column, RATIOS, strict=True):
                 style.value_axis(ax, ratio.removesuffix("_ratio").replace("_", "-") + " ratio")
-                if part.empty:
-                    ax.text(
-                        0.5, 0.5, "no benchmark here is known\nto require more", transform=ax.transAxes, **style.QUIET
-                    )
                 for at, method in enumerate(methods):
                     if method in cells.index.get_level_values("method"):
                         found = cells.loc[method][ratio]
                         ax.bar(at, found.mean(), 0.8, **style.bar(method))
                         ax.text(at, 1.02, str(len(found)), ha="center", va="bottom", fontsize=style.NOTE, color=INK)
                 ax.set(xticks=[], xlim=(-0.7, len(methods) - 0.3))
-        for ax in panels[:, 1]:
+        for ax in panels[:, 1:].flat:
             ax.set_ylabel("")
         style.legend(figure, runs, bars=True, ceiling=False)
         text = "means over cells (benchmark and split), each by its mean over seeds; their number is above"
+        text += "" if len(more) else "; no benchmark here is known to require more"
         figure.supxlabel(text, fontsize=style.NOTE)
     return figure
 

@@ -1,9 +1,10 @@
-"""Tables and how they are written: CSV for programs, Markdown and LaTeX for readers."""
+"""Tables and how they are written: CSV for programs, Markdown, HTML and LaTeX for readers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -92,6 +93,16 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join([f"**{table.caption}**", body, *table.notes]) + "\n"
 
 
+def to_html(table: Table) -> str:
+    """Return a table for a browser, also as a part of another page: the workflow's report opens with one."""
+    right = [f"#{table.name} :is(td,th):nth-child({n + 1})" for n, c in enumerate(table.columns) if c.align == "r"]
+    look = _HTML.replace("TABLE", f"#{table.name}") + (f"{', '.join(right)} {{ text-align: right }}\n" if right else "")
+    body = table.text().to_html(index=False, border=0, table_id=table.name, classes=[])
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in table.notes)
+    caption = f"<p><strong>{escape(table.caption)}</strong></p>"
+    return f'<meta charset="utf-8">\n<style>\n{look}</style>\n<section>\n{caption}\n{body}\n{notes}</section>\n'
+
+
 def to_latex(table: Table) -> str:
     """Return a booktabs table. A long one may break over pages, any other is scaled to the width of the text."""
     text = table.text(_TEX)
@@ -113,7 +124,14 @@ def to_latex(table: Table) -> str:
     return f"% \\usepackage{{booktabs,adjustbox}}\n{body}"
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {".csv": to_csv, ".md": to_markdown, ".tex": to_latex}
+FORMATS: dict[str, Callable[[Table], str]] = {".csv": to_csv, ".md": to_markdown, ".html": to_html, ".tex": to_latex}
+
+_HTML = """section:has(> TABLE) { font: 14px/1.4 system-ui, sans-serif; color: #222; padding: 0 1em; max-width: 100% }
+TABLE { border-collapse: collapse; width: auto; font-variant-numeric: tabular-nums; margin: 1em 0 }
+TABLE :is(td, th) { padding: 0.2em 0.7em; text-align: left; font-weight: normal; white-space: nowrap }
+TABLE thead th { border-bottom: 1.5px solid #222; font-weight: 600 }
+TABLE tbody tr:nth-child(even) { background: #f5f6f8 }
+"""
 
 _TEX = str.maketrans(
     {

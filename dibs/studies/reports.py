@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dibs.studies.formats import Table
 
-SUFFIXES = {"table": (".csv", ".md", ".tex"), "figure": (".pdf", ".png")}
+SUFFIXES = {"table": (".csv", ".md", ".html", ".tex"), "figure": (".pdf", ".png")}
 
 
 @dataclass(frozen=True)
@@ -155,23 +155,31 @@ def write(made: Table | Figure, output: str | Path) -> None:
 
 REPORTS = (
     Report(
+        "overview",
+        "table",
+        "Training ratio / zero-shot ratio of every method on every benchmark: the shares of the training tasks and "
+        "of the unseen tasks that it solves, mean over splits and seeds.",
+        "dibs.studies.tables:overview",
+    ),
+    Report(
         "relative",
         "table",
-        "How many times as many training and unseen tasks one method solves as another, over all benchmarks and splits "
-        "that both have. A dash: the other method solves none.",
+        "How many times as many training and unseen tasks one method solves as another, over all benchmarks and "
+        "splits that both have. A dash: the other method solves none.",
         "dibs.studies.tables:relative",
     ),
     Report(
         "benchmarks",
         "table",
-        "Training ratio, zero-shot ratio and number of solved tasks per benchmark and method: mean ± standard "
-        "deviation over seeds, and interquartile mean with bootstrap interval.",
+        "Shares and numbers of training tasks and of unseen tasks that are solved, per benchmark and method: mean ± "
+        "standard deviation over seeds, and interquartile mean with bootstrap interval.",
         "dibs.studies.tables:benchmarks",
     ),
     Report(
         "splits",
         "table",
-        "Training ratio, zero-shot ratio and number of solved tasks per benchmark, split and method.",
+        "Shares and numbers of training tasks and of unseen tasks that are solved, per benchmark, split (the set of "
+        "training tasks) and method.",
         "dibs.studies.tables:splits",
     ),
     Report(
@@ -189,35 +197,40 @@ REPORTS = (
     Report(
         "ratios",
         "figure",
-        "Training ratio and zero-shot ratio over the number of training tasks. Lines are means over seeds, shades one "
-        "standard deviation.",
+        "Share of training tasks (training ratio) and of unseen tasks (zero-shot ratio) that are solved, over the "
+        "number of training tasks. Lines are means over seeds, shades one standard deviation.",
         "dibs.studies.figures:ratios",
     ),
     Report(
         "by_requirement",
         "figure",
-        "Training ratio and zero-shot ratio, means over all benchmarks and splits, and next to them over those that "
-        "require more than a policy that does not know the index, or the moved teacher of index 0.",
+        "Share of training tasks (training ratio) and of unseen tasks (zero-shot ratio) that are solved, means over "
+        "all benchmarks and splits, and next to them over those that require more than a policy that does not know "
+        "the index, or the moved teacher of index 0.",
         "dibs.studies.figures:by_requirement",
     ),
     Report(
         "success_by_index",
         "figure",
-        "Satisfaction rate at every index, per split and method. Training indices are marked.",
+        "Share of rollouts that satisfy the specification at every index, per split (the set of training indices) "
+        "and method. Dots are training indices, circles were never trained. A task is solved above the dashed line. "
+        "Dotted: the share that a template predicted from its training evidence.",
         "dibs.studies.figures:success_by_index",
         each=True,
     ),
     Report(
         "loss_curves",
         "figure",
-        "Loss of the template's fit over its steps, per edge and seed.",
+        "How the fit of a template converges: its behavioral-cloning loss over the steps of the optimizer, one line "
+        "per edge of the specification and seed.",
         "dibs.studies.figures:loss_curves",
         inputs="models",
     ),
     Report(
         "drift",
         "figure",
-        "Distance between the teachers of neighboring training indices, by the weight of the cross-index penalty.",
+        "How far the weights of a teacher are from those of the teacher of the previous training index, for each "
+        "weight of the penalty on that distance. Small steps are what makes one template fit all teachers.",
         "dibs.studies.figures:drift",
         inputs="teachers",
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from dibs import registry
 from dibs.evaluation.requirements import UNKNOWN
 from dibs.methods import get_method, in_order, label
 from dibs.studies.collect import benchmark_order, groups, split_order, where
-from dibs.studies.formats import NONE, Column, Row, Table, span
-from dibs.studies.reports import Options
+from dibs.studies.formats import NONE, Column, Row, Table, fill, span
+from dibs.studies.reports import USUAL, Options
 
 DRAWS = 2000
 CELL = ["benchmark", "split"]
@@ -279,18 +280,38 @@ def _steps(value: float | None) -> str:
 # --- what has been evaluated -----------------------------------------------------------------------------
 
 
-def summary(frame: pd.DataFrame) -> str:
-    """Return training and zero-shot ratio per benchmark and method, as text for a terminal."""
-    keys = ["benchmark", "method"]
+def overview(frame: pd.DataFrame, options: Options) -> Table:
+    """Training and zero-shot ratio of every method, one row per benchmark, means over splits and seeds."""
+    keys, methods = ["benchmark", "method"], in_order(frame["method"])
     runs = frame.groupby(keys).size()
     few = runs < runs.groupby("benchmark").transform("max")
     ratios = frame.groupby([*keys, "split"])[RATIOS].mean().groupby(keys).mean()
-    shown = ratios.map("{:.2f}".format).replace("nan", NONE).agg(" / ".join, axis=1) + few.map({True: "*", False: ""})
-    table = shown.unstack().reindex(index=benchmark_order(frame["benchmark"]), columns=in_order(frame["method"]))
-    table = table.fillna("·").rename(columns=label)
-    for position, name in enumerate(("split", "seed")):
-        table.insert(position, f"{name}s", frame.groupby("benchmark")[name].nunique().astype(str))
-    text = table.reset_index().to_markdown(index=False, tablefmt="plain", disable_numparse=True)
-    note = "training ratio / zero-shot ratio, mean over splits and seeds; · not evaluated"
-    note += "; * fewer evaluations than another method here" if few.any() else ""
-    return "\n".join([*(line.rstrip() for line in text.splitlines()), "", note, f"{len(frame)} evaluations"])
+    rows: list[Row] = []
+    for benchmark in benchmark_order(frame["benchmark"]):
+        part = where(frame, benchmark=benchmark)
+        row: Row = {"benchmark": benchmark, "requires": part["requires"].iloc[0]}
+        row |= {f"{name}s": part[name].nunique() for name in ("split", "seed")}
+        for method in methods:
+            measured = (benchmark, method) in runs.index
+            row |= {f"{method}_{r}": ratios.loc[(benchmark, method), r] if measured else None for r in RATIOS}
+            row[f"{method}_fewer"] = bool(few[benchmark, method]) if measured else None
+        rows.append(row)
+    columns = [Column("Benchmark", "{benchmark}", "l"), Column("Splits", "{splits}"), SEEDS]
+    columns += [Column(label(method), partial(_both_ratios, method)) for method in methods]
+    note = "Training ratio / zero-shot ratio, mean over splits and seeds. ·: not evaluated."
+    note += " *: fewer evaluations than another method here." if few.any() else ""
+    return Table("overview", "Share of training tasks / of unseen tasks that are solved.", rows, columns, 0, [note])
+
+
+def _both_ratios(method: str, row: Row) -> str:
+    if row[f"{method}_fewer"] is None:
+        return "·"
+    shown = " / ".join(fill(f"{{{method}_{ratio}:.2f}}", row, NONE) for ratio in RATIOS)
+    return shown + "*" * row[f"{method}_fewer"]
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """Return the overview as text for a terminal."""
+    table = overview(frame, USUAL)
+    text = table.text().to_markdown(index=False, tablefmt="plain", disable_numparse=True)
+    return "\n".join([*(line.rstrip() for line in text.splitlines()), "", *table.notes, f"{len(frame)} evaluations"])

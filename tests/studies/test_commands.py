@@ -25,11 +25,11 @@ def dibs(capsys: pytest.CaptureFixture[str]):
 
 
 def test_tables_in_several_formats(dibs, results: Path, tmp_path: Path) -> None:
-    files = [tmp_path / f"relative.{suffix}" for suffix in ("csv", "md", "tex")]
+    files = [tmp_path / f"relative.{suffix}" for suffix in ("csv", "md", "html", "tex")]
     assert dibs("table", "relative", "--results", results, "--output", *files).splitlines() == list(map(str, files))
     assert files[0].read_text().startswith("method,")
     assert "DIBS" in files[1].read_text() and "VariBAD" in files[1].read_text()
-    assert r"\toprule" in files[2].read_text()
+    assert "<td>VariBAD</td>" in files[2].read_text() and r"\toprule" in files[3].read_text()
 
 
 def test_a_table_on_the_terminal(dibs, results: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_lists(dibs) -> None:
     ("argv", "message"),
     [
         (["table", "relativ"], "unknown table 'relativ'. Did you mean 'relative'"),
-        (["table", "relative", "--output", "t.txt"], "t.txt: expected a name that ends in .csv, .md or .tex"),
+        (["table", "relative", "--output", "t.txt"], "t.txt: expected a name that ends in .csv, .md, .html or .tex"),
         (["figure", "choice"], "dibs figure choice: name one or more files with --output"),
         (["figure", "choice", "--output", "f.svg"], "f.svg: expected a name that ends in .pdf or .png"),
         (["figure", "choise", "--output", "f.png"], "unknown figure 'choise'. Did you mean 'choice'"),

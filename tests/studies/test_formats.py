@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -87,7 +88,7 @@ def test_text_for_latex():
     assert formats.tex("50% of a_b & |c| ± 1 [δ]") == r"50\% of a\_b \& $|$c$|$ $\pm$ 1 [$\delta$]"
 
 
-@pytest.mark.parametrize("suffix", ["csv", "md", "tex"])
+@pytest.mark.parametrize("suffix", ["csv", "md", "html", "tex"])
 def test_the_same_table_has_the_same_bytes(suffix, frame, tmp_path):
     relative = import_module("dibs.studies.tables").relative
     files = [tmp_path / "new" / f"{n}.{suffix}" for n in "ab"]
@@ -98,5 +99,14 @@ def test_the_same_table_has_the_same_bytes(suffix, frame, tmp_path):
 
 
 def test_another_format_is_refused(tmp_path):
-    with pytest.raises(DibsError, match=r"t\.html: expected a name that ends in \.csv, \.md or \.tex"):
-        formats.write(hand(), tmp_path / "t.html")
+    with pytest.raises(DibsError, match=r"t\.txt: expected a name that ends in \.csv, \.md, \.html or \.tex"):
+        formats.write(hand(), tmp_path / "t.txt")
+
+
+def test_a_table_for_a_browser():
+    """It has the cells of the other formats, and characters of HTML are escaped."""
+    odd = replace(hand(2), caption="a < b & c", notes=["d > e"])
+    text = formats.to_html(odd)
+    rows = [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in re.findall(r"<tr.*?</tr>", text, re.DOTALL)]
+    assert rows == [list(odd.text().columns), *odd.text().to_numpy().tolist()]
+    assert "a &lt; b &amp; c" in text and "d &gt; e" in text and "#t :is(td,th):nth-child(2)" in text

@@ -91,7 +91,7 @@ def test_outputs(files, tmp_path):
     for name, suffix in (("relative", "csv"), ("ratios", "png")):
         write(make(name, files), tmp_path / f"x.{suffix}")
         assert (tmp_path / f"x.{suffix}").stat().st_size > 100
-    with pytest.raises(DibsError, match=r"x\.txt: expected a name that ends in \.csv, \.md or \.tex"):
+    with pytest.raises(DibsError, match=r"x\.txt: expected a name that ends in \.csv, \.md, \.html or \.tex"):
         check_suffix("x.txt", SUFFIXES["table"])
     with pytest.raises(DibsError, match=r"x\.svg: expected a name that ends in \.pdf or \.png"):
         check_suffix("x.svg", SUFFIXES["figure"])

@@ -498,7 +498,7 @@ def summarized(path: Path, outputs: list[Path]) -> list[bytes]:
 def test_unseen_indices_are_never_used_to_choose(tmp_path, fitted, quick):
     """What a sweep says is the same whether unseen tasks are solved, failed, or not there at all."""
     path = sweep_file(tmp_path, fitted, rule="best-training")
-    outputs = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "tex", "json", "png")]
+    outputs = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "html", "tex", "json", "png")]
 
     def said() -> list[bytes]:
         return summarized(path, outputs)
@@ -588,12 +588,12 @@ def test_a_sweep_without_any_result_still_reports(tmp_path, quick):
 
 
 def test_all_outputs_of_an_ablation(ablation_file, tmp_path, quick):
-    files = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png")]
+    files = [tmp_path / f"out.{suffix}" for suffix in ("csv", "md", "html", "tex", "pdf", "png")]
     summarized(ablation_file, files)
     rows = list(csv.DictReader(files[0].read_text().splitlines()))
     assert [row["seeds"] for row in rows] == ["2", "3", "0"] and rows[2]["zero_shot_ratio_mean"] == ""
-    assert files[2].read_text().isascii()  # nothing that LaTeX does not know
-    assert files[3].read_bytes().startswith(b"%PDF")
+    assert files[3].read_text().isascii()  # nothing that LaTeX does not know
+    assert files[4].read_bytes().startswith(b"%PDF")
 
 
 def test_the_rows_of_an_ablation_for_programs(ablation_file, tmp_path):
@@ -604,7 +604,7 @@ def test_the_rows_of_an_ablation_for_programs(ablation_file, tmp_path):
 
 
 def test_outputs_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(DibsError, match=r"c\.html: expected a name that ends in \.csv, .*\.json$"):
-        check_suffix(tmp_path / "c.html", summaries.FORMATS)
+    with pytest.raises(DibsError, match=r"c\.txt: expected a name that ends in \.csv, .*\.json$"):
+        check_suffix(tmp_path / "c.txt", summaries.FORMATS)
     with pytest.raises(DibsError, match=r"nowhere\.json: no such file"):
         studies.read_study(tmp_path / "nowhere.json")

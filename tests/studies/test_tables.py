@@ -262,7 +262,7 @@ def test_improvement_is_the_mean_over_cells():
 
 def test_summary(frame):
     lines = tables.summary(frame).splitlines()
-    assert lines[0].split()[:4] == ["benchmark", "splits", "seeds", "ARS"]
+    assert lines[0].split()[:4] == ["Benchmark", "Splits", "Seeds", "ARS"]
     k5 = next(line for line in lines if line.startswith("car2d-reach-k5"))
     assert k5.count("·") == 2  # MAML and VariBAD
     assert k5.count("*") == 1  # GenRL lacks a split

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import json
 import re
 import shutil
 import signal
@@ -45,8 +46,8 @@ def test_everything_is_there(finished: Clone, plan: Plan):
 def test_a_study_of_a_custom_family_shows_nothing_of_the_paper(finished: Clone):
     """No claims, no Table 1, no figure of the paper, and only the requested methods."""
     tables = {file.name for file in (finished.results / "tables").iterdir()}
-    names = ("relative", "benchmarks", "splits", "budgets", "improvement")
-    assert tables == {f"{name}.{suffix}" for name in names for suffix in ("csv", "md", "tex")}
+    names = ("overview", "relative", "benchmarks", "splits", "budgets", "improvement")
+    assert tables == {f"{name}.{suffix}" for name in names for suffix in ("csv", "md", "html", "tex")}
     figures = {file.name for file in (finished.results / "figures").iterdir()}
     names = ("ratios", "by_requirement", "success_by_index-tiny-reach-k2", "loss_curves", "drift")
     assert figures == {f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")}
@@ -105,9 +106,13 @@ def test_a_second_run_does_nothing(finished: Clone):
 def test_report(finished: Clone):
     finished.run(*TINY, "--report", "report.html")
     page = (finished.path / "report.html").read_text()
-    shown = ("Figures", "Tables", "relative.csv", "success_by_index-tiny-reach-k2.png", "drift.png")
-    for text in (*shown, "Satisfaction rate at every index", "3 methods compared"):
+    shown = ("Figures", "Tables", "relative.html", "success_by_index-tiny-reach-k2.png", "drift.png")
+    for text in (*shown, "Share of rollouts that satisfy the specification at every index", "3 methods were trained"):
         assert text in page
+    opening = json.loads(re.search(r"var workflow_desc = (.*);\n", page)[1])
+    table = (finished.results / "tables/overview.html").read_text()
+    assert table[table.index("<table") : table.index("</table")] in opening  # before the graph of jobs
+    assert "results['results/figures/success_by_index-tiny-reach-k2.png'].data_uri" in opening
 
 
 def test_the_readme_of_the_results_reads_them(finished: Clone):

@@ -134,8 +134,8 @@ def test_the_config_has_what_the_sweeps_chose(variants: Variants):
 
 # --- the workflow ----------------------------------------------------------------------------------------
 
-ABLATION = [f"results/ablations/tiny.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png", "json")]
-SWEEP = [f"results/sweeps/tiny-tiny-reach.{suffix}" for suffix in ("csv", "md", "tex", "pdf", "png", "json")]
+ABLATION = [f"results/ablations/tiny.{suffix}" for suffix in ("csv", "md", "html", "tex", "pdf", "png", "json")]
+SWEEP = [f"results/sweeps/tiny-tiny-reach.{suffix}" for suffix in ("csv", "md", "html", "tex", "pdf", "png", "json")]
 
 
 @pytest.mark.slow

@@ -48,6 +48,13 @@ gc.set_threshold(100_000, 50, 100)
 MAIN = PLAN.config.results
 # Captions for the report. They are not parameters of a rule: a new wording must not rerun anything.
 config["captions"] = PLAN.captions
+# What the report opens with: a table and a figure, the first ones of these that are made.
+OPENING = ["overview.html"], [
+    *(f"success_by_index-{benchmark}.png" for benchmark in PLAN.config.chosen if len(PLAN.config.chosen) == 1),
+    *("scalability_k5.png", "ratios.png"),
+]
+MADE = {os.path.basename(file) for file in [*TABLES, *FIGURES]}
+config["opens_with"] = [next((name for name in names if name in MADE), "") for names in OPENING]
 LAYOUT = Layout(Path("{root}"))
 LOGS = LAYOUT.root / "logs"
 TIMES = LAYOUT.root / "times"
@@ -118,7 +125,10 @@ def option(name, files):
     return [name, *files] if files else []
 
 
-FORMATS = {"csv": "csv", "markdown": "md", "latex": "tex", "pdf": "pdf", "png": "png", "summary": "json"}
+FORMATS = {
+    **{"csv": "csv", "markdown": "md", "html": "html", "latex": "tex"},
+    **{"pdf": "pdf", "png": "png", "summary": "json"},
+}
 
 
 def summaries(kind):

@@ -5,13 +5,14 @@ rule table:
     input:
         lambda w: PLANS.report_inputs(w.root, w.name),
     output:
-        csv=report(
-            LAYOUT.table("{name}.csv"),
+        csv=LAYOUT.table("{name}.csv"),
+        markdown=LAYOUT.table("{name}.md"),
+        html=report(
+            LAYOUT.table("{name}.html"),
             caption="../report/table.rst",
             category="Tables",
             labels={"table": "{name}"},
         ),
-        markdown=LAYOUT.table("{name}.md"),
         latex=LAYOUT.table("{name}.tex"),
     log:
         LOGS / "tables/{name}.log",
@@ -79,10 +80,10 @@ rule study:
         **{
             kind: f"{MAIN}/{{kind}}/{{study}}.{suffix}"
             for kind, suffix in FORMATS.items()
-            if kind not in ("csv", "png")
+            if kind not in ("html", "png")
         },
-        csv=report(
-            f"{MAIN}/{{kind}}/{{study}}.csv",
+        html=report(
+            f"{MAIN}/{{kind}}/{{study}}.html",
             caption="../report/study.rst",
             category="Ablations and sweeps",
             labels={"study": "{kind}/{study}", "kind": "table"},
