@@ -208,8 +208,8 @@ def _method(
 
 
 DIBS = _method("dibs", "DIBS", train)
-DIBS_PLUS = _method("dibs-plus", "DIBS+", train_plus, motion=True, refine=50, version=5)
-DIBS_PLUS_STILL = _method("dibs-plus-still", "DIBS+ (no motion)", train_plus, refine=50, version=4)
+DIBS_PLUS = _method("dibs-plus", "DIBS+", train_plus, motion=True, refine=50, version=6)
+DIBS_PLUS_STILL = _method("dibs-plus-still", "DIBS+ (no motion)", train_plus, refine=50, version=5)
 DIBS_WEIGHTS = _method("dibs-weights", "DIBS (weights)", train, space="weights")
 DIBS_BRANCHED = _method("dibs-branched", "DIBS (branched)", train_branched)
 DIBS_AFFINE = _method("dibs-affine", "DIBS (affine)", train_affine, AffineSettings, version=3)

@@ -274,6 +274,8 @@ class Selection:
         if quick:
             most, batch = min(STEPS, settings.max_steps), min(BATCH, settings.batch)
             settings = replace(settings, max_steps=most, batch=batch, refine=0, restarts=0)
+        elif settings.refine:  # L-BFGS goes on where small minibatches are too rough
+            settings = replace(settings, batch=min(BATCH, settings.batch))
         return self._fit(rows, data, settings, self.rng)
 
     def _plain(self, edges: Sequence[int]) -> dict[int, Fitted]:
