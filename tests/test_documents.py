@@ -128,7 +128,7 @@ def workspace(tmp_path, monkeypatch) -> Path:
 
 def write_files(page: Path) -> None:
     """Write the files that a page shows; pages that name `mine.yaml` get the family that README prints."""
-    Path("mine.yaml").write_text(run(["dibs", "family", "car2d-choice"]))
+    Path("mine.yaml").write_text(run(["dibs", "family", "car2d-reach"]))
     for block in blocks(page):
         if block.file:
             Path(block.file).write_text(block.text)

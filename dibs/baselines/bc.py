@@ -134,10 +134,10 @@ def clone(
     return plateau.found("bc")[0], [loss for (loss,) in plateau.losses]
 
 
-LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "s", "hatch": "---", "dashes": (), "order": 2}
+LOOK: dict[str, Any] = {"color": "#55BB9A", "marker": "s", "hatch": "---", "dashes": (), "order": 2}
 # Teachers are needed for the number of steps.
 NEEDS = ("teachers", "datasets")
 METHOD = Method("bc", "BC", Settings, train, flat_policy, NEEDS, version=2, memory_mb=2000, minutes=15, **LOOK)
-LOOK = {"color": "#8FD08F", "marker": "s", "hatch": "--", "dashes": (1.5, 1.0), "hollow": True, "order": 31}
+LOOK = {"color": "#A9DDC9", "marker": "s", "hatch": "--", "dashes": (1.5, 1.0), "hollow": True, "order": 31}
 PLAIN = replace(METHOD, name="bc-plain", label="BC (plain)", defaults={"observe_stage": False}, **LOOK)
 """As the paper seems to have run it: the policy sees the state only."""

@@ -313,7 +313,7 @@ def _combined(returns: Array, there: Bools, settings: Settings, unit: float) -> 
     return np.asarray((weights * returns).sum(axis=1) / weights.sum(axis=1))
 
 
-LOOK: dict[str, Any] = {"color": "#9467BD", "marker": "v", "hatch": "\\\\\\", "dashes": (), "order": 6}
+LOOK: dict[str, Any] = {"color": "#882255", "marker": "v", "hatch": "\\\\\\", "dashes": (), "order": 6}
 KIND: dict[str, Any] = {"needs": ("teachers",), "per_family": True, "minutes": 120, "version": 2}
 METHOD = Method("genrl", "GenRL", Settings, train, template_policy, **KIND, **LOOK)
 AS_PUBLISHED: dict[str, Any] = {
@@ -324,5 +324,5 @@ AS_PUBLISHED: dict[str, Any] = {
     "hidden": (30, 30),
     "activation": "relu",
 }
-LOOK = {"color": "#C5A8E0", "marker": "v", "hatch": "\\\\", "dashes": (1.5, 1.0), "hollow": True, "order": 32}
+LOOK = {"color": "#CF8FB0", "marker": "v", "hatch": "\\\\", "dashes": (1.5, 1.0), "hollow": True, "order": 32}
 PUBLIC = replace(METHOD, name="genrl-public", label="GenRL (public)", defaults=AS_PUBLISHED, **LOOK)

@@ -134,6 +134,6 @@ def policy(model: Model, tasks: Tasks) -> Composed:
     return IndexedActors.from_model(model, of_index).compose(tasks)
 
 
-LOOK: dict[str, Any] = {"color": "#BBCC33", "marker": "X", "hatch": "//.", "dashes": (6.0, 1.5), "order": 23}
+LOOK: dict[str, Any] = {"color": "#DDDD55", "marker": "X", "hatch": "//.", "dashes": (6.0, 1.5), "order": 23}
 NEEDS = ("teachers", "datasets")
 METHOD = Method("hyper", "Hypernetwork", Settings, train, policy, NEEDS, per_family=True, minutes=60, **LOOK)

@@ -246,7 +246,7 @@ def policy(model: Model, tasks: Tasks) -> Policy | Composed:
     return Composed([choose_path(tasks.graph, records, index) for index in tasks.indices], stage_policy)
 
 
-LOOK: dict[str, Any] = {"color": "#AA3377", "marker": "<", "hatch": "xx.", "dashes": (6.0, 1.5), "order": 22}
+LOOK: dict[str, Any] = {"color": "#EE99CC", "marker": "<", "hatch": "xx.", "dashes": (6.0, 1.5), "order": 22}
 KIND: dict[str, Any] = {"per_family": True, "version": 2, "minutes": 240, "evaluation_factor": 3.0}
 METHOD = Method(
     "ppo-goal", "PPO (regions)", Settings, train, policy, ("teachers",), teachers_for_budget, **KIND, **LOOK

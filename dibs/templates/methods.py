@@ -185,7 +185,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dibs-weights": {"color": "#E377C2", "marker": "P", "hatch": "ooo", "dashes": (1.5, 1.0), "order": 10},
     "dibs-branched": {"color": "#17809C", "marker": "h", "hatch": "**", "dashes": (5.0, 1.0, 1.5, 1.0), "order": 11},
     "dibs-affine": {
-        "color": "#B15928",
+        "color": "#E5C494",
         "marker": "p",
         "hatch": "\\\\",
         "dashes": (6.0, 1.0, 1.0, 1.0, 1.0, 1.0),

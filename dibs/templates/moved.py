@@ -314,7 +314,7 @@ def reads(settings: MotionSettings, train: tuple[int, ...]) -> dict[str, tuple[i
     return {"teachers": train[:1]}
 
 
-LOOK: dict[str, Any] = {"color": "#2CA02C", "marker": "D", "hatch": "++", "dashes": (3.0, 1.0, 1.0, 1.0), "order": 12}
+LOOK: dict[str, Any] = {"color": "#006400", "marker": "D", "hatch": "++", "dashes": (3.0, 1.0, 1.0, 1.0), "order": 12}
 MOTION = Method(
     "motion", "Motion", MotionSettings, train, template_policy, ("teachers",), reads, per_family=True, version=2, **LOOK
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -110,18 +112,40 @@ def test_counts_over_k_are_those_of_the_middle_split(reach):
     assert "gap20" in figures.scalability(reach, Options(split="gap20"), 5, counts=True).axes[2].get_ylabel()
 
 
-def test_methods_look_as_in_the_paper(reach):
+def test_methods_have_the_markers_of_the_paper(reach):
     lines = figures.scalability(reach, USUAL, 1).axes[0].lines
     markers = {line.get_color(): line.get_marker() for line in lines if line.get_marker() != "None"}
-    paper = {
-        "#1F77B4": "o",
-        "#2CA02C": "s",
-        "#FF7F0E": "D",
-        "#8C564B": "^",
-        "#9467BD": "v",
-        "#D62728": "x",
-    }
-    assert markers == {**paper, "#111111": "*"}
+    paper = {"ars": "o", "bc": "s", "maml": "D", "varibad": "^", "genrl": "v", "dibs": "x", "dibs-plus": "*"}
+    assert markers == {get_method(name).color: marker for name, marker in paper.items()}
+
+
+MACHADO = {  # Machado, Oliveira, Fernandes 2009: what a person without red or green receptors sees, linear RGB
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "neither": np.eye(3),
+}
+
+
+@pytest.mark.parametrize("sight", MACHADO)
+def test_colors_of_methods_differ_for_the_color_blind(sight):
+    """By 15 or more (CIE76) for those that figures show together; a just noticeable difference is about 2."""
+    shown = ["ars", "bc", "maml", "varibad", "genrl", "dibs", "dibs-plus", "bc-index", "ppo-index"]
+    colors = {name: _lab(np.clip(np.array(MACHADO[sight]) @ _linear(get_method(name).color), 0, 1)) for name in shown}
+    far = {(a, b): np.linalg.norm(colors[a] - colors[b]) for a, b in combinations(shown, 2)}
+    assert {pair: distance for pair, distance in far.items() if distance < 15} == {}
+
+
+def _linear(color: str) -> np.ndarray:
+    """Return linear RGB of a color in sRGB."""
+    part = np.array(to_rgb(color))
+    return np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+
+
+def _lab(linear: np.ndarray) -> np.ndarray:
+    """Return CIELAB of linear RGB."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(np.maximum(to_xyz @ linear / np.array([0.95047, 1.0, 1.08883]), 0.008856))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 # --- choice and Reacher ----------------------------------------------------------------------------------
