@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,23 @@ def test_links_lead_somewhere(document: Path):
     broken = [path for path, _ in found if path and not (document.parent / path).exists()]
     pages = [((document.parent / path) if path else document, anchor) for path, anchor in found if anchor]
     assert broken == [] and [(str(page), a) for page, a in pages if a not in anchors(page)] == []
+
+
+def test_the_layers_of_the_page_on_architecture():
+    """Their order, from the bottom, is that which import-linter checks."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [{*layer.split(" : ")} - {"__main__"} for layer in reversed(contracts[0]["layers"])]
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page[: page.index("## The simulator")], re.MULTILINE)
+    assert [{*re.findall(r"\w+", row)} for row in rows] == [layer for layer in layers if layer]
+
+
+def test_functions_are_in_the_files_that_documents_name():
+    """`name` (`dibs/file.py`) in a document is a name in that file."""
+    text = "".join(document.read_text() for document in DOCUMENTS)
+    found = re.findall(r"`([\w.]+)(?:\([^`]*\))?` \(`(dibs/[\w/]+\.py)`", text)
+    gone = {(n, file) for n, file in found if not re.search(rf"\b{n.split('.')[-1]}\b", (ROOT / file).read_text())}
+    assert len(found) > 20 and gone == set()
 
 
 def test_the_page_on_extensions_describes_every_member():
