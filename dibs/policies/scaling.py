@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ SAMPLES = 1024  # states whose observations bound the inputs, where observations
 class Scaling:
     """Per edge: network input = (observation − center) / half."""
 
+    NAMES: ClassVar[tuple[str, str]] = ("scaling_center", "scaling_half")
+    """Of its tensors in files of teachers and models."""
     center: Array  # (edges, inputs)
     half: Array  # (edges, inputs)
 
@@ -28,12 +31,12 @@ class Scaling:
     @property
     def tensors(self) -> dict[str, Array]:
         """What files of teachers and models contain."""
-        return {"scaling_center": self.center, "scaling_half": self.half}
+        return dict(zip(self.NAMES, (self.center, self.half), strict=True))
 
     @classmethod
     def of(cls, tensors: Mapping[str, Array]) -> Scaling:
         """Read what `tensors` returned."""
-        return cls(tensors["scaling_center"], tensors["scaling_half"])
+        return cls(*(tensors[name] for name in cls.NAMES))
 
 
 def edge_scaling(tasks: Tasks) -> Scaling:

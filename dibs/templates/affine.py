@@ -13,23 +13,21 @@ indices at once and by continuation from the nearest to the farthest, and the be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from dibs.envs import Array
-from dibs.files import damaged
-from dibs.methods import Model
 from dibs.policies.network import Network
 from dibs.policies.scaling import Scaling
 from dibs.settings import STRICT, Count, Natural, Weight
 from dibs.simulation import Bools, Rows
 from dibs.templates.alignment import power
-from dibs.templates.guards import EdgeRecord, read_records
+from dibs.templates.guards import EdgeRecord
 from dibs.templates.objective import CHECKED, Supervision
 from dibs.templates.refine import lbfgs
-from dibs.templates.template import Networks, model_metadata, spelled
+from dibs.templates.template import Networks, spelled
 
 Form = Literal["task", "shift", "diagonal", "full"]
 LARGEST = 1e4  # entries of a map beyond which a fit counts as diverged
@@ -256,6 +254,7 @@ def _powers_gradient(matrix: Array, powers: Array, ahead: Rows, gradients: Array
 class Affine(Networks):
     """One pair of maps and one base policy per edge."""
 
+    kind: ClassVar[str] = "affine"
     train: tuple[int, ...]
     edges: tuple[str, ...]
     network: Network
@@ -266,10 +265,11 @@ class Affine(Networks):
     base_index: Rows  # (edges,)
     records: Mapping[str, EdgeRecord]
 
-    def take(self, rows: Rows) -> Affine:
-        """Return the template of some of the edges."""
-        names = ("inputs", "outputs", "base", "base_index")
-        return replace(self, **self.shared(rows), **{name: getattr(self, name)[rows] for name in names})
+    @staticmethod
+    def shapes(network: Network, edges: int) -> dict[str, tuple[int | None, ...]]:
+        """Return the shapes of its own tensors."""
+        n, m = network.inputs + 1, network.outputs + 1
+        return {"inputs": (edges, n, n), "outputs": (edges, m, m)}
 
     def unrolled(self, indices: Rows, edges: Rows) -> Array:
         """Return the actors (n, size) of n pairs of an index and a position of an edge."""
@@ -290,37 +290,3 @@ class Affine(Networks):
             f"affine maps around the teacher of index {self.base_index[e]}: scaled {parts[0]}, {parts[1]}; "
             f"fitted to training indices {spelled(self.train)}, trust it between them"
         )
-
-    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
-        """Return what its file contains."""
-        tensors = {"inputs": self.inputs, "outputs": self.outputs, "base": self.base}
-        tensors |= {"base_index": self.base_index.astype(np.int64)}
-        scaling = {"scaling_center": self.scaling.center, "scaling_half": self.scaling.half}
-        metadata: dict[str, Any] = {"class": "affine", "train": list(self.train), "edges": list(self.edges)}
-        records = {name: asdict(record) for name, record in self.records.items()}
-        metadata |= {"network": asdict(self.network), "records": records}
-        return Model({**tensors, **scaling}, metadata, steps, metrics)
-
-    @classmethod
-    def from_model(cls, model: Model, where: str) -> Affine:
-        """Read a template; errors name `where` it is from, such as a file."""
-        meta = model_metadata(model, "affine", where)
-        network, edges = Network(**meta["network"]), len(meta["edges"])
-        n, m = network.inputs + 1, network.outputs + 1
-        shapes = {
-            "inputs": (edges, n, n),
-            "outputs": (edges, m, m),
-            "base": (edges, network.size),
-            "base_index": (edges,),
-            "scaling_center": (edges, network.inputs),
-            "scaling_half": (edges, network.inputs),
-        }
-        for name, shape in shapes.items():
-            if name not in model.tensors:
-                raise damaged(where, f"no tensor {name}")
-            if model.tensors[name].shape != shape:
-                raise damaged(where, f"{name}: expected {shape}, found {model.tensors[name].shape}")
-        inputs, outputs, base, base_index, *scaling = (model.tensors[name] for name in shapes)
-        records = read_records(meta["records"])
-        names = tuple(meta["train"]), tuple(meta["edges"])
-        return cls(*names, network, Scaling(*scaling), inputs, outputs, base, base_index, records)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 
@@ -126,12 +126,59 @@ def compose(template: PolicyEvolution, tasks: Tasks) -> Composed:
 
 
 class Networks:
-    """What classes of templates share whose policy of an index and edge is one network with weights of its own."""
+    """What classes of templates share whose policy of an index and edge is one network with weights of its own.
 
+    A class is a dataclass with these fields and the tensors of its `shapes`.
+    """
+
+    kind: ClassVar[str]
+    """`metadata["class"]` of its models."""
+    axis: ClassVar[int] = 0
+    """Of the edges in its own tensors."""
+    train: tuple[int, ...]
     edges: tuple[str, ...]
     network: Network
     scaling: Scaling
+    base: Array  # (edges, size)
+    base_index: Rows  # (edges,)
     records: Mapping[str, EdgeRecord]
+
+    @staticmethod
+    def shapes(network: Network, edges: int) -> dict[str, tuple[int | None, ...]]:
+        """Return the shapes of its own tensors; None: any length."""
+        raise NotImplementedError
+
+    def take(self, rows: Rows) -> Self:
+        """Return the template of some of the edges."""
+        names = tuple(self.edges[row] for row in rows.tolist())
+        changed: dict[str, Any] = {"edges": names, "scaling": self.scaling.take(rows)}
+        changed |= {name: getattr(self, name)[rows] for name in ("base", "base_index")}
+        changed |= {n: getattr(self, n).take(rows, self.axis) for n in self.shapes(self.network, len(rows))}
+        return cast(Self, replace(cast(Any, self), records={name: self.records[name] for name in names}, **changed))
+
+    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
+        """Return what its file contains."""
+        tensors = {name: getattr(self, name) for name in (*self.shapes(self.network, 0), "base")}
+        tensors |= {"base_index": self.base_index.astype(np.int64), **self.scaling.tensors}
+        metadata: dict[str, Any] = {"class": self.kind, "train": list(self.train), "edges": list(self.edges)}
+        metadata |= {"network": asdict(cast(Any, self.network)), "records": stored_records(self.records)}
+        return Model(tensors, metadata, steps, metrics)
+
+    @classmethod
+    def from_model(cls, model: Model, where: str) -> Self:
+        """Read a template; errors name `where` it is from, such as a file."""
+        meta = model_metadata(model, cls.kind, where)
+        network, edges = Network(**meta["network"]), len(meta["edges"])
+        shapes = cls.shapes(network, edges) | {"base": (edges, network.size), "base_index": (edges,)}
+        for name, shape in (shapes | dict.fromkeys(Scaling.NAMES, (edges, network.inputs))).items():
+            if name not in model.tensors:
+                raise damaged(where, f"no tensor {name}")
+            found = model.tensors[name].shape
+            if len(found) != len(shape) or any(n not in (m, None) for m, n in zip(found, shape, strict=True)):
+                raise damaged(where, f"{name}: expected {shape}, found {found}".replace("None", "any"))
+        own: dict[str, Any] = {name: model.tensors[name] for name in shapes}
+        own |= {"train": tuple(meta["train"]), "edges": tuple(meta["edges"]), "network": network}
+        return cls(**own, **{"scaling": Scaling.of(model.tensors), "records": read_records(meta["records"])})
 
     def unrolled(self, indices: Rows, edges: Rows) -> Array:
         """Return the actors (n, size) of n pairs of an index and a position of an edge, finite or not."""
@@ -171,17 +218,13 @@ class Networks:
         """Return the path that the guard takes at an index."""
         return choose_path(graph, self.records, index)
 
-    def shared(self, rows: Rows) -> dict[str, Any]:
-        """Return what the template of some of the edges has, whatever its class."""
-        names = tuple(self.edges[row] for row in rows.tolist())
-        records = {name: self.records[name] for name in names}
-        return {"edges": names, "scaling": self.scaling.take(rows), "records": records}
-
 
 @dataclass(frozen=True, eq=False)
 class Template(Networks):
     """One polynomial per edge."""
 
+    kind: ClassVar[str] = "polynomial"
+    axis: ClassVar[int] = 1
     train: tuple[int, ...]
     edges: tuple[str, ...]
     network: Network
@@ -191,10 +234,10 @@ class Template(Networks):
     base_index: Rows  # (edges,)
     records: Mapping[str, EdgeRecord]
 
-    def take(self, rows: Rows) -> Template:
-        """Return the template of some of the edges."""
-        own: dict[str, Any] = {name: getattr(self, name)[rows] for name in ("base", "base_index")}
-        return replace(self, **self.shared(rows), **own, kappa=self.kappa[:, rows])
+    @staticmethod
+    def shapes(network: Network, edges: int) -> dict[str, tuple[int | None, ...]]:
+        """κ has a row for each power."""
+        return {"kappa": (None, edges, network.size)}
 
     def unrolled(self, indices: Rows, edges: Rows) -> Array:
         """Return the actors (n, size) of n pairs of an index and a position of an edge."""
@@ -217,37 +260,6 @@ class Template(Networks):
             f"polynomial of degree {degree} in {self.network.size} weights, {moving} of which change per index, from "
             f"the teacher of index {start}; fitted to training indices {spelled(self.train)}, trust it between them"
         )
-
-    def to_model(self, steps: Mapping[str, int], metrics: Mapping[str, Any]) -> Model:
-        """Return what its file contains."""
-        tensors = {"kappa": self.kappa, "base": self.base, "base_index": self.base_index.astype(np.int64)}
-        metadata: dict[str, Any] = {"class": "polynomial", "train": list(self.train), "edges": list(self.edges)}
-        metadata |= {"network": asdict(self.network), "records": stored_records(self.records)}
-        return Model({**tensors, **self.scaling.tensors}, metadata, steps, metrics)
-
-    @classmethod
-    def from_model(cls, model: Model, where: str) -> Template:
-        """Read a template; errors name `where` it is from, such as a file."""
-        meta = model_metadata(model, "polynomial", where)
-        network, edges = Network(**meta["network"]), len(meta["edges"])
-        policy, scale = (edges, network.size), (edges, network.inputs)
-        shapes = {
-            "kappa": policy,
-            "base": policy,
-            "base_index": (edges,),
-            "scaling_center": scale,
-            "scaling_half": scale,
-        }
-        for name, shape in shapes.items():
-            if name not in model.tensors:
-                raise damaged(where, f"no tensor {name}")
-            found = model.tensors[name].shape
-            if found[1 if name == "kappa" else 0 :] != shape:  # κ has a row for each power
-                raise damaged(where, f"{name}: expected {shape}, found {found}")
-        kappa, base, base_index, *scaling = (model.tensors[name] for name in shapes)
-        records = read_records(meta["records"])
-        train, names = tuple(meta["train"]), tuple(meta["edges"])
-        return cls(train, names, network, Scaling(*scaling), kappa, base, base_index, records)
 
 
 def model_metadata(model: Model, kind: str, where: str) -> Mapping[str, Any]:
