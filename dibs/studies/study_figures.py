@@ -1,7 +1,7 @@
 """Figures of ablations and sweeps.
 
-An ablation has one line per variant, so that names of any length have room; the line of a variant that was not run is
-empty. A sweep is drawn over the swept keys.
+An ablation has one line per variant, so that names of any length have room. A sweep is drawn over the swept keys. What
+was not run is left out, and a note names it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ SEED: dict[str, Any] = {"marker": "o", "ms": 1.9, "mew": 0.0, "alpha": 0.4, "ls"
 def ablation_figure(study: StudyFile, results: Results) -> Figure:
     """Draw ratios, one row per benchmark and split; next to them the drift of the teachers, if the variants' differ."""
     found = groups(results.runs, "benchmark", "train_size", "split", "family")
+    variants = [v for v in study.variants if v.name in set(results.runs["variant"])]
     drifts = [
-        [of_split(results.edges, v.name, *of).groupby("seed")["drift"].mean().dropna() for v in study.variants]
+        [of_split(results.edges, v.name, *of).groupby("seed")["drift"].mean().dropna() for v in variants]
         for of in [(family, split) for (_, _, split, family), _ in found]
     ]
     known = [[seeds for seeds in row if len(seeds)] for row in drifts]
     differ = any(not one.equals(other) for row in known for one, other in pairwise(row))
-    methods, names = in_order(results.runs["method"]), [_wrapped(v.shown, LABEL) for v in study.variants]
+    methods, names = in_order(results.runs["method"]), [_wrapped(v.shown, LABEL) for v in variants]
     lines = max(name.count("\n") + 1 for name in names)
     height = 0.35 + len(names) * max(0.13 * lines + 0.06, 0.17 * len(methods) + 0.12)
     with style.in_print():
@@ -57,7 +58,7 @@ def ablation_figure(study: StudyFile, results: Results) -> Figure:
         for axes, ((benchmark, _, split, _), cell), row in zip(grid, found, drifts, strict=True):
             for ax in axes:
                 _variant_axis(ax, names)
-            _ratios(axes[0], study, cell)
+            _ratios(axes[0], [v.name for v in variants], cell)
             axes[0].set_title(f"{benchmark}, {split}", fontsize=7.5)
             if differ:
                 for y, seeds in enumerate(row):
@@ -70,6 +71,7 @@ def ablation_figure(study: StudyFile, results: Results) -> Figure:
         entries |= {name: _marker(GREY, "o", hollow=n > 0) for n, name in enumerate(RATIOS.values())}
         entries |= {"95% interval of the mean": {"color": GREY, "lw": 1.0}, "one seed": {"color": GREY, **SEED}}
         style.legend_below(figure, entries)
+        _footnote(figure, [v.shown for v in study.variants if v not in variants])
         _title(figure, study.question)
     return figure
 
@@ -84,13 +86,13 @@ def _variant_axis(ax: Axes, names: Sequence[str]) -> None:
     ax.grid(False, axis="y")
 
 
-def _ratios(ax: Axes, study: StudyFile, runs: pd.DataFrame) -> None:
+def _ratios(ax: Axes, variants: Sequence[str], runs: pd.DataFrame) -> None:
     ax.set(xlim=(-0.05, 1.05), xticks=[0.0, 0.5, 1.0])
     shown = [(method, ratio) for method in in_order(runs["method"]) for ratio in RATIOS]
-    for row, variant in enumerate(study.variants):
+    for row, variant in enumerate(variants):
         for number, (method, ratio) in enumerate(shown):
             y = row - 0.4 + (number + 0.5) * 0.8 / len(shown)
-            values = where(runs, variant=variant.name, method=method)[ratio]
+            values = where(runs, variant=variant, method=method)[ratio]
             _spread(ax, values, y, _dot(method, hollow=ratio == "training_ratio"))
 
 
@@ -161,6 +163,7 @@ def _over_points(keys: Sequence[str], frame: pd.DataFrame) -> Figure:
         if not one:
             ax.label_outer()
     _sweep_legend(figure, frame, LINES)
+    _footnote(figure, [name for name, why in zip(names, frame["missing"], strict=True) if why])
     return figure
 
 
@@ -182,9 +185,6 @@ def _along(ax: Axes, frame: pd.DataFrame, name: str, line: str) -> None:
     for x in frame.index[frame["held"]]:
         ax.axvline(x, zorder=1, **LINES["held"])
     ax.plot(values[frame["chosen"]], zorder=4, **LINES["chosen"])
-    for x in frame.index[frame["missing"] != ""]:
-        behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-        ax.text(x, 0.5, "missing", transform=ax.get_xaxis_transform(), rotation=90, bbox=behind, **style.QUIET)
 
 
 def _heatmaps(keys: Sequence[str], frame: pd.DataFrame) -> Figure:
@@ -233,6 +233,12 @@ def _sweep_legend(figure: Figure, frame: pd.DataFrame, looks: Mapping[str, Any])
     drawn = {text: looks[kind] for kind, text in texts.items() if kind in looks and frame[kind].astype(bool).any()}
     if drawn:
         style.legend_below(figure, drawn)
+
+
+def _footnote(figure: Figure, absent: Sequence[str]) -> None:
+    """Name what was not run, which the panels leave out."""
+    if absent:
+        figure.supxlabel(_wrapped(f"not run: {'; '.join(absent)}", 100), fontsize=style.NOTE)
 
 
 def _title(figure: Figure, question: str) -> None:

@@ -39,8 +39,6 @@ NOTE = 7.0  # points
 GREY = "#6B6B6B"
 DELTA: dict[str, Any] = {"color": GREY, "lw": 0.6, "ls": (0, (4, 2))}
 CEILING: dict[str, Any] = {"color": GREY, "lw": 0.7, "ls": (0, (1, 1.5))}
-QUIET: dict[str, Any] = {"ha": "center", "va": "center", "color": GREY, "style": "italic", "fontsize": NOTE}
-"""How notes inside panels are written."""
 
 
 def in_print() -> Any:
@@ -145,8 +143,12 @@ Draw = Callable[[Axes, pd.DataFrame, Sequence[str]], str]
 def rows_of_panels(
     runs: pd.DataFrame, rows: Mapping[str, pd.DataFrame], columns: Mapping[str, Draw], **legends: Any
 ) -> Figure:
-    """Return a figure with a titled row of panels for each part of the runs; columns have heads and draw the panels."""
-    methods = in_order(runs["method"])
+    """Return a figure with a titled row of panels for each part of the runs; columns have heads and draw the panels.
+
+    Methods of the runs that are in no row are left out. A note names those that some row lacks.
+    """
+    every, drawn = in_order(runs["method"]), pd.concat(rows.values())
+    methods = in_order(drawn["method"])
     with in_print():
         figure = Figure(figsize=(WIDTH, 1.4 * len(rows) + 0.95), layout="constrained")
         parts = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
@@ -157,7 +159,11 @@ def rows_of_panels(
                 label_below = draw(ax, shown, methods)
                 ax.set_title(head if part is parts[0] else "", fontsize=7.5)
                 ax.set_xlabel(label_below if part is parts[-1] else "")
-        legend(figure, runs, **legends)
+        legend(figure, drawn, **legends)
+        absent = [label(m) for m in every if any(m not in set(part["method"]) for part in rows.values())]
+        if absent:
+            place = "here" if len(rows) == 1 else "in every row"
+            figure.supxlabel(f"{figure.get_supxlabel()}\nnot run {place}: {', '.join(absent)}", fontsize=NOTE)
     return figure
 
 

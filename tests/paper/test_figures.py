@@ -119,6 +119,13 @@ def test_methods_have_the_markers_of_the_paper(reach):
     assert markers == {get_method(name).color: marker for name, marker in paper.items()}
 
 
+def test_methods_that_were_not_run_are_named_below(reach):
+    figure = figures.scalability(reach, USUAL, 5)
+    assert not {"MAML", "VariBAD"} & set(texts(figure.legends[0]))
+    assert figure.get_supxlabel().endswith("\nnot run here: MAML, VariBAD")
+    assert "not run" not in figures.scalability(reach, USUAL, 1).get_supxlabel()
+
+
 MACHADO = {  # Machado, Oliveira, Fernandes 2009: what a person without red or green receptors sees, linear RGB
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
