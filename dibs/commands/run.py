@@ -29,7 +29,11 @@ def register(subparsers: Any) -> None:
         help="methods to fit, of `dibs methods` (default: dibs,dibs-plus)",
     )
     parser.add_argument(
-        "--seeds", type=seeds, default=(0,), metavar="N|I,J,…", help="seeds 0 … N-1, or those listed (default: 1)"
+        "--seeds",
+        type=seeds,
+        default=(0,),
+        metavar="N|I,J,…",
+        help="so many seeds, 0 … N-1, or those listed; 1000, with a comma is the one seed 1000 (default: 1)",
     )
     parser.add_argument("--rollouts", type=int, metavar="N", help="rollouts per evaluated index (default: 1000)")
     parser.add_argument("--cores", type=int, default=1, metavar="N", help="processes at a time (default: 1)")

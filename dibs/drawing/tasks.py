@@ -37,11 +37,16 @@ from dibs.drawing.regions import (
     task_regions,
 )
 from dibs.drawing.space import draw_space
-from dibs.drawing.style import COLORS, INK, STYLE
+from dibs.drawing.style import COLORS, INK, STYLE, Role
 from dibs.envs import Array
 from dibs.errors import DibsError
 from dibs.families import Tasks
 from dibs.spectrl import Edge
+
+LAYERS: dict[Role, float] = {"stay": 1.5, "avoid": 2.0, "start": 3.0, "reach": 3.0}
+"""Z-order of regions by their role."""
+COVERED = 3.5
+"""Z-order of a region inside another one that would hide it."""
 
 
 def figure_task(tasks: Tasks, trajectories: Sequence[Trajectory] = (), between: Tasks | None = None) -> Figure:
@@ -157,7 +162,7 @@ def draw_task(
     if backdrop is not None:
         backdrop.draw(ax)
     for region in regions:
-        _draw_shapes(ax, region, low, high)
+        _draw_shapes(ax, region, low, high, _layer(region, regions))
         draw_motion(ax, region, regions)
     draw_trajectories(ax, trajectories, axes)
     _draw_labels(ax, regions, tasks.indices)
@@ -246,9 +251,18 @@ def _hull(points: Sequence[Array]) -> tuple[Array, Array]:
     return np.nanmin(every, axis=0), np.nanmax(every, axis=0)
 
 
-def _draw_shapes(ax: Axes, region: DrawnRegion, low: Array, high: Array) -> None:
+def _layer(region: DrawnRegion, regions: Sequence[DrawnRegion]) -> float:
+    """Return the z-order of a region: that of its role, but above all others if one of these would hide it."""
+    layer = LAYERS[region.role]
+    for other in regions:
+        within = (region.low[:, None] >= other.low) & (region.high[:, None] <= other.high)  # (indices, indices, axes)
+        if other is not region and LAYERS[other.role] >= layer and within.all(axis=-1).any():
+            return COVERED
+    return layer
+
+
+def _draw_shapes(ax: Axes, region: DrawnRegion, low: Array, high: Array, zorder: float) -> None:
     """Draw a region at every index, as far as it is in view; a start without noise is a dot or a line."""
-    zorder = {"stay": 1.5, "avoid": 2.0}.get(region.role, 3.0)
     for row, look in region.looks():
         corner, opposite = np.clip(region.low[row], low, high), np.clip(region.high[row], low, high)
         if region.normal[row].any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -122,6 +122,11 @@ def _impossible(tasks: Tasks) -> Iterator[Finding]:
         for name in avoided if edge.source is None else ():
             touched = _touches(tasks.regions[name], start - noise, start + noise)
             yield Finding(touched, f"start: overlaps {name}, which must be avoided, at index {{i}}")
+        for clause in cnf(edge.safe) if edge.source is None else ():
+            known = np.isfinite(start).all(axis=-1)  # the rest is as the environment's reset draws it
+            unsafe = known & np.all([tasks.regions[name].contains(start) != inside for name, inside in clause], axis=0)
+            words = " or ".join(f"{'inside' if inside else 'outside'} {name}" for name, inside in clause)
+            yield Finding(unsafe, f"start: its center must be {words}, and is not at index {{i}}")
 
 
 def _impossible_target(tasks: Tasks, edge: Edge, target: str) -> Iterator[Finding]:
@@ -134,6 +139,11 @@ def _impossible_target(tasks: Tasks, edge: Edge, target: str) -> Iterator[Findin
     for name in _avoided(edge):
         inside = tasks.regions[name].contains(middle)
         yield Finding(inside, f"regions.{target}: its center lies inside {name}, to be avoided, at index {{i}}")
+    for name in (name for name, inside in conjuncts(edge.target) if not inside):
+        covered = _within(region, tasks.regions[name])
+        yield Finding(
+            covered, f"regions.{target}: lies inside {name}, where edge {edge.name} must not end, at index {{i}}"
+        )
     yield Finding(
         _no_state(tasks, middle),
         lambda i: f"regions.{target}: its center {middle[i].tolist()} is not a state of {environment} at index {i}",
@@ -310,6 +320,17 @@ def _targets(edge: Edge) -> list[str]:
 def _avoided(edge: Edge) -> list[str]:
     """Regions that an edge must avoid in any case."""
     return [name for clause in cnf(edge.safe) if len(clause) == 1 for name, inside in clause if not inside]
+
+
+def _within(region: Region, other: Region) -> np.ndarray:
+    """Which regions (n,) surely lie inside others: these are convex, so the corners of the box around one tell."""
+    matter = np.flatnonzero((np.isfinite(other.reach) | (other.arrays()["normal"] != 0.0)).any(axis=0))
+    found = np.ones(len(region.center), dtype=bool)
+    for signs in product((-1.0, 1.0), repeat=len(matter)):
+        corner = region.center.copy()
+        corner[:, matter] += np.array(signs) * region.reach[:, matter]  # infinite where the region does not end
+        found &= other.contains(corner)
+    return found
 
 
 def _touches(region: Region, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -154,6 +154,18 @@ def test_the_order_of_the_indices_does_not_matter():
     assert boxes(first) == boxes(second) and texts(first) == texts(second)
 
 
+def test_a_region_inside_another_one_is_drawn_above_it():
+    data = get_family("car2d-reach-obs").description_data()
+    data["specification"] = "achieve (reach(g1) & !reach(o1))"
+    data["regions"] = {
+        "g1": {"center": [4.0, 4.0], "radius": 2.0},
+        "o1": {"center": [4.0, 4.0], "radius": 0.5},
+    }
+    ax = panel(load_family(data | {"name": "mine", "benchmarks": {}}).tasks([0]))
+    (hole,) = [p for p in ax.patches if p.get_hatch()]
+    assert all(hole.get_zorder() > other.get_zorder() for other in ax.patches if other is not hole)
+
+
 def test_what_stands_still_is_drawn_once_and_without_arrows():
     ax = panel(tasks_of("car2d-choice-l1", [0, 10, 20]))
     assert sum(text in ("$g_{11}$", "$g_{12}$") for text in texts(ax)) == 2

@@ -95,6 +95,49 @@ DOUBTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+IN_HOLE = "(achieve (reach(a) & !reach(h)); achieve reach(b)) ensuring avoid(o)"
+SAFE = "(achieve reach(a); achieve reach(b)) ensuring (avoid(o) | reach(s))"
+IMPOSSIBLE: list[tuple[dict[str, Any], str | None]] = [
+    # a is a box of half-width 1 whose corners are √2 away from its center
+    (
+        {"specification": IN_HOLE, "regions__h": {"center": [10.0, 5.0], "radius": 1.42}},
+        r"a: lies inside h, .* index 10",
+    ),
+    ({"specification": IN_HOLE, "regions__h": {"center": [10.0, 5.0], "radius": 1.41}}, None),
+    (
+        {"specification": IN_HOLE, "regions__h": {"center": [5.0, 3.9], "normal": [0.0, 1.0]}},
+        r"a: lies inside h, where edge start>a must not end, at index 0",
+    ),
+    ({"specification": IN_HOLE, "regions__h": {"center": [5.0, 4.1], "normal": [0.0, 1.0]}}, None),
+    ({"specification": IN_HOLE, "regions__h": {"center": [None, 5.0], "half_width": 1.1}}, r"a: lies inside h"),
+    (
+        {"specification": SAFE, "regions__o__center": [0.0, 0.0], "regions__s": {"center": [1, 1], "half_width": 0.5}},
+        r"start: its center must be outside o or inside s, and is not at index 0",
+    ),
+    (
+        {"specification": SAFE, "regions__o__center": [0.0, 0.0], "regions__s": {"center": [1, 1], "half_width": 1.5}},
+        None,
+    ),
+    (
+        {
+            "specification": "(achieve reach(a); achieve reach(b)) ensuring reach(s)",
+            "regions__s": {"center": [5, 5], "radius": 9.0, "shift": [0.5, 0.5]},
+        },
+        # at index i, s is (5 + i/2)·√2 away
+        r"start: its center must be inside s, and is not at index 3",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes, message", IMPOSSIBLE)
+def test_tasks_that_cannot_be_solved_are_refused(changes, message):
+    if message is None:
+        load_family(small(**changes))
+    else:
+        with pytest.raises(DibsError, match=message):
+            load_family(small(**changes))
+
+
 @pytest.mark.parametrize("changes, message", DOUBTS, ids=[message[:40] for _, message in DOUBTS])
 def test_doubts_name_the_index(changes, message):
     found = load_family(small(**changes)).warnings()
