@@ -118,6 +118,15 @@ def rates(run: Run, method: str) -> dict[int, float]:
 # --- the stages ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("method", ["dibs-plus-still", "dibs-affine"])
+def test_methods_that_compare_tasks_with_inputs(run, method):
+    """Observations have other entries than states, so tasks say nothing about how inputs move."""
+    options = {"max_steps": 300, "batch": 128, "refine": 5} if method == "dibs-plus-still" else {"iterations": 50}
+    run.dibs("fit", "--method", method, settings=options)
+    run.dibs("evaluate", "--method", method, settings={"rollouts": 50})
+    assert min(rates(run, method)[index] for index in (0, 2, 4)) > 0.9
+
+
 def test_networks_have_as_many_inputs_as_there_are_observations(run):
     environment = run.family.environment
     assert (environment.observation_dim, len(environment.state_names)) == (3, 2)

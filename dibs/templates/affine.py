@@ -93,17 +93,18 @@ def fit_affine(
     settings: AffineSettings,
     rng: np.random.Generator,
     forms: Sequence[Form] | None = None,
-    drift: Array | None = None,
+    drift: Sequence[Array | None] | None = None,
 ) -> Maps:
     """Fit the maps of every edge to all columns of `data`; `forms` replaces that of the settings, edge by edge.
 
-    `drift` (edges, inputs) is how the scaled tasks move per index, which is what the form `task` needs.
+    `drift` is how the scaled task of each edge moves per index (inputs,), which is what the form `task` needs.
     """
     inputs, outputs, per_index = [], [], []
     for e in range(len(data.base)):
         loss = AffineLoss.of(data, network, e, settings.form if forms is None else forms[e], settings.prior)
-        if drift is not None and not loss.size:
-            loss = replace(loss, start=-drift[e])
+        moved = None if drift is None else drift[e]
+        if moved is not None:
+            loss = replace(loss, start=-moved)
         z = _fit_edge(loss, settings, rng) if loss.size else np.zeros(0)
         g, h = loss.maps(z)
         inputs.append(g)

@@ -262,7 +262,10 @@ class Selection:
 
     def _affine(self, rows: Sequence[Row], data: Supervision, quick: bool) -> list[Fitted]:
         forms = [row.candidate.form for row in rows if row.candidate.form is not None]
-        drift = np.stack([self.guides[row.edge].without(data.present[k]).drift for k, row in enumerate(rows)])
+        drift = [
+            self.guides[row.edge].without(data.present[k]).drift if row.candidate.form == "task" else None
+            for k, row in enumerate(rows)
+        ]
         maps = fit_affine(data, self.network, QUICK if quick else AFFINE, self.rng, forms, drift)
         names, scaling, records = self._shared(rows)
         own = maps.inputs, maps.outputs, data.base, data.base_index, records
