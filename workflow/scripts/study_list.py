@@ -14,7 +14,7 @@ from dibs.studies.variants import Variants
 found = hashlib.sha256()
 for file in snakemake.input:
     found.update(hashlib.sha256(Path(file).read_bytes()).digest())
-config = {key: value for key, value in snakemake.config.items() if key != "captions"}
+config = {key: value for key, value in snakemake.config.items() if key not in ("captions", "opens_with")}
 study = Variants(parse_config(config)).described(snakemake.wildcards.kind, snakemake.wildcards.study)
 text = json.dumps({**study, "digest": found.hexdigest()}, indent=1, ensure_ascii=False)
 Path(snakemake.output[0]).write_text(f"{text}\n")
