@@ -48,13 +48,12 @@ gc.set_threshold(100_000, 50, 100)
 MAIN = PLAN.config.results
 # Captions for the report. They are not parameters of a rule: a new wording must not rerun anything.
 config["captions"] = PLAN.captions
-# What the report opens with: a table and a figure, the first ones of these that are made.
-OPENING = ["overview.html"], [
-    *(f"success_by_index-{benchmark}.png" for benchmark in PLAN.config.chosen if len(PLAN.config.chosen) == 1),
-    *("scalability_k5.png", "ratios.png"),
-]
+# What the report opens with: the main table, and a figure per benchmark if there are few, otherwise the first one of two that is made.
 MADE = {os.path.basename(file) for file in [*TABLES, *FIGURES]}
-config["opens_with"] = [next((name for name in names if name in MADE), "") for names in OPENING]
+OPENING = [f"success_by_index-{benchmark}.png" for benchmark in PLAN.config.chosen]
+if len(OPENING) > 3:
+    OPENING = [name for name in ("scalability_k5.png", "ratios.png") if name in MADE][:1]
+config["opens_with"] = [name for name in ("overview.html", *OPENING) if name in MADE]
 LAYOUT = Layout(Path("{root}"))
 LOGS = LAYOUT.root / "logs"
 TIMES = LAYOUT.root / "times"
