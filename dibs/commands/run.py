@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         left = len(work.jobs())
         print(f"\ninterrupted: {len(jobs) - left} of {len(jobs)} jobs are done and kept. {again}", file=sys.stderr)
         return 130
-    _show(work)
+    _show(work, failed)
     if failed:
         print(f"\n{len(failed)} of {len(jobs)} jobs could not be done:", file=sys.stderr)
         for job, why in failed.items():
@@ -150,15 +151,15 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _show(work: Any) -> None:
-    """Print the ratios of all evaluations that there are, and write them as a table and a figure."""
+def _show(work: Any, failed: Container[Any]) -> None:
+    """Print the ratios of all evaluations that have not failed, and write them as a table and a figure."""
     from tabulate import tabulate
 
     from dibs.paths import Layout
     from dibs.studies.collect import collect, groups
     from dibs.studies.reports import make, write
 
-    files = [file for job in work.evaluations if (file := work.file(job)).is_file()]
+    files = [work.file(job) for job in work.evaluations if job not in failed]
     if not files:
         return
     layout, name = Layout(work.results), f"{work.family.name}-{work.split.name}"

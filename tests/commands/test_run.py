@@ -157,6 +157,18 @@ def test_a_failing_job_names_its_log_and_stops_only_what_needs_it(family, capsys
     assert [line.split()[1] for line in shown.out.splitlines() if line.startswith("tiny  ")] == ["ars"]
 
 
+@pytest.mark.slow
+def test_what_is_outdated_is_not_shown(family, capsys):
+    """The evaluation of other teachers is still there."""
+    assert cli.main(command(family, "results", "--methods", "dibs,ars", *OWN_BUDGET)) == 0
+    capsys.readouterr()
+    bad = ["--set", "teachers.options.iterations=0", "--set", "teachers.require=1.0"]
+    assert cli.main(command(family, "results", "--methods", "dibs,ars", *bad, *OWN_BUDGET)) == 1
+    shown = capsys.readouterr()
+    assert "6 of 6 jobs could not be done" in shown.err
+    assert [line.split()[1] for line in shown.out.splitlines() if line.startswith("tiny  ")] == ["ars"]
+
+
 def test_settings_are_checked_before_any_work(family, capsys):
     for option, message in {
         "teachers.optoins=3": "teachers.optoins",
