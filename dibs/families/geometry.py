@@ -228,10 +228,10 @@ def _beyond_range(tasks: Tasks) -> Iterator[Finding]:
     unit = stream("range of states").uniform(-1.0, 1.0, (SAMPLED, len(center)))
     near, wide = (
         environment.project(np.clip(center + k * tasks.start_wide[0] * unit, low, high).astype(np.float32))
-        for k in (2.0, 4.0)
+        for k in (4.0, 8.0)  # far enough that an angle turns around
     )
-    least, most, names = wide.min(axis=0), wide.max(axis=0), environment.state_names
-    width = most - least
+    least, most = np.minimum(near.min(axis=0), wide.min(axis=0)), np.maximum(near.max(axis=0), wide.max(axis=0))
+    width, names = most - least, environment.state_names
     limited = (width <= 1.1 * np.ptp(near, axis=0)) & (width > 0.0)
     for name in dict.fromkeys(target for edge in tasks.edges for target in _targets(edge)):
         region = tasks.regions[name]

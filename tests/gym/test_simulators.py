@@ -210,6 +210,23 @@ def test_targets_beyond_the_range_of_a_quantity_are_doubtful(family: Family) -> 
     assert hill().warnings() == ()
 
 
+def test_the_range_of_an_angle_s_cosine_is_known_if_starts_do_not_turn_around() -> None:
+    data = {
+        "name": "cosine",
+        "environment": {"gymnasium": "Pendulum-v1", "quantities": {"up": {"observation": 0}}},
+        "specification": "achieve reach(a)",
+        "start": {"center": {"s0": 3.0, "s1": 0.0}, "wide": {"s0": 1.0, "s1": 3.0}},
+        "regions": {"a": {"center": {"up": 0.3}, "half_width": 0.1, "shift": {"up": 0.2}}},
+        "last_index": 6,
+        "horizon": 20,
+        "teacher": "td3",
+        "network": {"hidden": [8]},
+    }
+    (found,) = load_family(data).warnings()
+    # The region begins at 1.2 at index 5; 0.1 beyond the range, at index 4.5, is what counts.
+    assert "regions.a: out of reach at index 5? up lies between -1 and 1" in found and "(and at 1 more)" in found
+
+
 def test_a_maze_limits_speeds_and_its_walls_are_solid() -> None:
     pytest.importorskip("gymnasium_robotics")
     maze = GymnasiumEnvironment("gymnasium_robotics:PointMaze_UMaze-v3", variables=["x", "y", "vx", "vy"])
