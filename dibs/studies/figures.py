@@ -144,6 +144,7 @@ def _rate(ax: Axes, rows: pd.DataFrame, method: str) -> None:
     if len(index) <= MARKED:
         ax.plot(index[~trained], rate[~trained], "o", color=color, ms=2.8, mfc="white", mew=0.6, zorder=5)
     ax.set(ylim=(-0.06, 1.08), xlim=(-1, ends), yticks=[0.0, 0.5, 1.0])
+    ax.locator_params(axis="x", integer=True)
     ax.set_title(label(method), color=color, fontsize=7.5, loc="left", pad=2.0)
 
 

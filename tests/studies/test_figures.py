@@ -158,6 +158,13 @@ def test_success_by_index(reach):
     np.testing.assert_allclose(dots.get_ydata(), (dibs["satisfied"] / dibs["rollouts"])[dots.get_xdata()])
 
 
+def test_the_axis_of_indices_has_whole_numbers(reach):
+    rows = collect_indices(reach[(reach["benchmark"] == "car2d-reach-k5") & (reach["split"] == "gap8")])
+    for last in (2, 4, 8, 18):
+        (ax, *_) = figures.rates(rows[rows["index"] <= last], "dibs", "few indices").axes
+        np.testing.assert_array_equal(ax.get_xticks(), np.round(ax.get_xticks()))
+
+
 def test_success_by_index_of_few_methods_fills_the_page(reach):
     few = reach[(reach["benchmark"] == "car2d-reach-k1") & reach["method"].isin(["dibs", "ars"])]
     figure = figures.success_by_index(few, USUAL)
