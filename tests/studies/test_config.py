@@ -42,6 +42,7 @@ BELOW = {
 FILES = [
     "config.yaml",
     "config/demo.yaml",
+    "config/suite.yaml",
     "config/laptop.yaml",
     ABLATIONS,
     SWEEPS,
