@@ -1,12 +1,13 @@
 """No method uses an unseen task: nonsense at unseen indices must not change a single byte of a model.
 
 The tasks come from tables of values per index. One family has the right tables. In the other, every entry of an index
-that is not trained on is replaced by nonsense. Both go through all stages with every registered method.
+that is not trained on is replaced by nonsense. Both go through all stages with every registered method, in every
+environment, with ARS and PPO, on sequences of edges and on branches.
 """
 
 from __future__ import annotations
 
-import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,19 @@ from dibs.pipeline import Unit, make_dataset, make_model, make_teacher
 from dibs.settings import parse_settings
 from dibs.teachers.train import TeacherSettings
 
-LAST, TRAIN = 6, (0, 2, 6)
 SMALL: dict[str, dict[str, Any]] = {
     "ars": {"steps": 20_000, "restarts": 2, "trial": 2},
-    "bc": {"max_steps": 100},
-    "genrl": {"steps": 60_000},
-    "maml": {"steps": 4_000, "hidden": [8]},
-    "varibad": {"steps": 4_000, "hidden": [8], "recurrent": 8, "embedding": 4},
+    "bc": {"max_steps": 60},
+    "genrl": {"steps": 12_000},
+    "maml": {"steps": 600, "hidden": [8]},
+    "varibad": {"steps": 600, "hidden": [8], "recurrent": 8, "embedding": 4},
     "bc-index": {"max_steps": 60, "hidden": [8]},
-    "ppo-index": {"steps": 4_000, "hidden": [8], "rollouts": 4},
+    "ppo-index": {"steps": 600, "hidden": [8], "rollouts": 4},
     "hyper": {"max_steps": 60, "hidden": [8], "layers": [8]},
-    "ppo-goal": {"steps": 4_000, "hidden": [8], "rollouts": 4, "record_rollouts": 5},
+    "ppo-goal": {"steps": 600, "hidden": [8], "rollouts": 4, "record_rollouts": 5},
     "ars-plain": {"steps": 5_000, "restarts": 1, "trial": 2},
     "bc-plain": {"max_steps": 60},
-    "genrl-public": {"steps": 20_000, "hidden": [4]},
+    "genrl-public": {"steps": 12_000, "hidden": [4]},
     "dibs": {"max_steps": 60},
     "dibs-plus": {"max_steps": 60, "refine": 5, "motion_rollouts": 40},
     "dibs-plus-still": {"max_steps": 60, "refine": 5},
@@ -47,69 +47,140 @@ SMALL: dict[str, dict[str, Any]] = {
 TRAINED = [name for name in registry.names("methods") if not get_method(name).trained_as]
 
 
-def description() -> dict[str, Any]:
-    """A table family of two short Car2D edges past an obstacle."""
-
-    def table(x: float, y: float, **more: Any) -> list[dict[str, Any]]:
-        return [{"center": [x + 0.3 * i, y], **more} for i in range(LAST + 1)]
-
-    return {
-        "name": "tabled",
-        "environment": {"name": "Car2D"},
-        "specification": "(achieve reach(a); achieve reach(b)) ensuring avoid(o)",
-        "start": {"table": table(0.0, 0.0), "noise": 0.1},
-        "regions": {
-            "a": {"table": table(2.0, 3.0, half_width=1.0)},
-            "b": {"table": table(0.0, 6.0, half_width=1.0)},
-            "o": {"table": table(4.0, 6.5, half_width=0.4)},
-        },
-        "last_index": LAST,
-        "horizon": 10,
-        "network": {"hidden": [8]},
-        "reward": {"unit": 10.0, "depth": 0.2, "margin": 0.1},
-    }
+FAST_ARS = {
+    "options": {"directions": 4, "best": 2, "rollouts": 4, "iterations": 20, "restarts": 2, "check_rollouts": 20}
+}
+FAST_PPO = {"options": {"iterations": 4, "n_envs": 32, "batch": 256, "restarts": 1, "checks": 50}}
 
 
-def poisoned() -> dict[str, Any]:
-    """The same with nonsense at all indices that are not trained on."""
-    data = copy.deepcopy(description())
-    rng = np.random.default_rng(0)
-    for part in (data["start"], *data["regions"].values()):
-        for index in set(range(LAST + 1)) - set(TRAIN):
-            part["table"][index]["center"] = rng.uniform(-1e3, 1e3, 2).tolist()
-            if "half_width" in part["table"][index]:
-                part["table"][index]["half_width"] = float(rng.uniform(0.5, 50.0))
-    return data
+@dataclass(frozen=True)
+class World:
+    """A family of tables: an environment, a kind of specification and an algorithm."""
+
+    environment: str
+    specification: str
+    start: list[float]
+    regions: dict[str, tuple[list[float], float]]
+    """Center at index 0, and half-width."""
+    move: list[float]
+    """What is added to start and centers per index."""
+    algorithm: str
+    options: dict[str, Any]
+    last: int = 4
+    train: tuple[int, ...] = (0, 2, 4)
+
+    def description(self) -> dict[str, Any]:
+        def table(center: list[float], **more: Any) -> list[dict[str, Any]]:
+            steps = [np.add(center, np.multiply(i, self.move)) for i in range(self.last + 1)]
+            return [{"center": step.tolist(), **more} for step in steps]
+
+        return {
+            "name": "tabled",
+            "environment": {"name": self.environment},
+            "specification": self.specification,
+            "start": {"table": table(self.start), "noise": 0.1},
+            "regions": {n: {"table": table(c, half_width=half)} for n, (c, half) in self.regions.items()},
+            "last_index": self.last,
+            "horizon": 10,
+            "network": {"hidden": [8]},
+            "reward": {"unit": 10.0, "depth": 0.2, "margin": 0.1},
+        }
+
+    def poisoned(self) -> dict[str, Any]:
+        """The same with nonsense at all indices that are not trained on."""
+        data = self.description()
+        rng, environment = np.random.default_rng(0), registry.load("environments", self.environment)()
+        for part in (data["start"], *data["regions"].values()):
+            for index in set(range(self.last + 1)) - set(self.train):
+                nonsense = environment.project(rng.uniform(-1e3, 1e3, len(self.start)))
+                part["table"][index]["center"] = nonsense.tolist()
+                if "half_width" in part["table"][index]:
+                    part["table"][index]["half_width"] = float(rng.uniform(0.5, 50.0))
+        return data
+
+    @property
+    def teachers(self) -> TeacherSettings:
+        common = {"capacity": 1000, "probes": 100, "rollouts": 200}
+        return parse_settings(TeacherSettings, {**common, "algorithm": self.algorithm, **self.options})
 
 
-def run(family: Family, root: Path, teachers: dict[str, Any]) -> None:
+CAR = World(
+    "Car2D",
+    "(achieve reach(a); achieve reach(b)) ensuring avoid(o)",
+    [0.0, 0.0],
+    {"a": ([2.0, 3.0], 1.0), "b": ([0.0, 6.0], 1.0), "o": ([4.0, 6.5], 0.4)},
+    [0.3, 0.0],
+    "ars",
+    FAST_ARS,
+    6,
+    (0, 2, 6),
+)
+WORLDS = {
+    "edges in order, ARS": CAR,
+    "branches, ARS": replace(
+        CAR,
+        specification="((achieve reach(a) or achieve reach(c)); achieve reach(b)) ensuring avoid(o)",
+        regions={**CAR.regions, "c": ([-2.0, 3.0], 1.0)},
+    ),
+    "drone, PPO": World(
+        "SimpleDrone",
+        "achieve reach(a); achieve reach(b)",
+        [0.0, 0.0, 0.0],
+        {"a": ([2.0, 2.0, 1.0], 1.0), "b": ([0.0, 4.0, 2.0], 1.0)},
+        [0.3, 0.0, 0.0],
+        "ppo",
+        FAST_PPO,
+    ),
+    "drone with attitude, PPO": World(
+        "DroneAttitude",
+        "achieve reach(a)",
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+        {"a": ([2.0, 2.0, 1.0, 0.0, 0.0], 2.0)},
+        [0.3, 0.0, 0.0, 0.0, 0.0],
+        "ppo",
+        FAST_PPO,
+    ),
+    "arm, PPO": World(
+        "Reacher",
+        "achieve reach(a); achieve reach(b)",
+        [4.0, 6.0],
+        {"a": ([4.0, 5.0], 1.0), "b": ([3.0, 5.0], 1.0)},
+        [0.0, 0.3],
+        "ppo",
+        FAST_PPO,
+    ),
+}
+
+
+def run(world: World, family: Family, root: Path) -> None:
     """All stages, all methods."""
-    layout, split = Layout(root), family.split("sparse", TRAIN)
-    weights = {i: layout.teacher(family.name, "sparse", i, 0) for i in TRAIN}
-    datasets = {i: layout.dataset(family.name, "sparse", i, 0) for i in TRAIN}
-    settings = parse_settings(TeacherSettings, teachers)
+    layout, split = Layout(root), family.split("sparse", world.train)
+    weights = {i: layout.teacher(family.name, "sparse", i, 0) for i in world.train}
+    datasets = {i: layout.dataset(family.name, "sparse", i, 0) for i in world.train}
+    sampled = DatasetSettings(size=200, require=0.0, threshold=0.5, least_acceptance=1e-4)
     previous = None
-    for index in TRAIN:
-        make_teacher(family, split, index, 0, settings, weights[index], previous)
-        make_dataset(family, split, index, 0, DatasetSettings(size=200, require=0.0), weights[index], datasets[index])
+    for index in world.train:
+        make_teacher(family, split, index, 0, world.teachers, weights[index], previous)
+        make_dataset(family, split, index, 0, sampled, weights[index], datasets[index])
         previous = weights[index]
     unit = Unit(family.name, family, family.specification, family.name)
     for name in TRAINED:
         method = get_method(name)
-        chosen: Any = parse_settings(method.settings, {**method.defaults, **SMALL.get(name, {})}, name)
-        needed = method.inputs(chosen, TRAIN)
+        chosen: Any = parse_settings(method.settings, {**method.defaults, **SMALL[name]}, name)
+        needed = method.inputs(chosen, world.train)
         inputs = [[weights[i] for i in needed["teachers"]], [datasets[i] for i in needed["datasets"]]]
         make_model(method, unit, split, 0, chosen, layout.model(name, family.name, "sparse", 0), *inputs)
 
 
 @pytest.mark.slow
-def test_nonsense_at_unseen_indices_changes_no_byte(tmp_path: Path, tiny_teachers: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", WORLDS)
+def test_nonsense_at_unseen_indices_changes_no_byte(name: str, tmp_path: Path) -> None:
+    world = WORLDS[name]
     assert set(TRAINED) <= set(SMALL), "a new method needs small settings here"
-    small = {**tiny_teachers, "options": {**tiny_teachers["options"], "iterations": 20}}
-    right, wrong = load_family(description()), load_family(poisoned())
-    assert right.tasks(range(LAST + 1)).digest != wrong.tasks(range(LAST + 1)).digest
-    run(right, tmp_path / "right", small)
-    run(wrong, tmp_path / "wrong", small)
+    right, wrong = load_family(world.description()), load_family(world.poisoned())
+    assert right.tasks(range(world.last + 1)).digest != wrong.tasks(range(world.last + 1)).digest
+    run(world, right, tmp_path / "right")
+    run(world, wrong, tmp_path / "wrong")
     made = sorted(f.relative_to(tmp_path / "right") for f in (tmp_path / "right").rglob("*") if f.is_file())
     assert made == sorted(f.relative_to(tmp_path / "wrong") for f in (tmp_path / "wrong").rglob("*") if f.is_file())
     models = {file.parts[1] for file in made if file.parts[0] == "models"}
@@ -120,19 +191,20 @@ def test_nonsense_at_unseen_indices_changes_no_byte(tmp_path: Path, tiny_teacher
 
 
 @pytest.mark.slow
-def test_nonsense_at_a_training_index_is_noticed(tmp_path: Path, tiny_teachers: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", WORLDS)
+def test_nonsense_at_a_training_index_is_noticed(name: str, tmp_path: Path) -> None:
     """The control: the comparison above can fail."""
-    small = {**tiny_teachers, "options": {**tiny_teachers["options"], "iterations": 5}}
-    moved = description()
-    moved["regions"]["a"]["table"][2]["center"] = [2.7, 3.0]
+    world = WORLDS[name]
+    moved = world.description()
+    moved["regions"]["a"]["table"][2]["center"][0] += 0.1
     found = []
-    for name, data in (("right", description()), ("moved", moved)):
+    for name, data in (("right", world.description()), ("moved", moved)):
         family = load_family(data)
-        split = family.split("sparse", TRAIN)
+        split = family.split("sparse", world.train)
         file = tmp_path / name / "0.safetensors"
-        make_teacher(family, split, 0, 0, parse_settings(TeacherSettings, small), file)
+        make_teacher(family, split, 0, 0, world.teachers, file)
         second = tmp_path / name / "2.safetensors"
-        make_teacher(family, split, 2, 0, parse_settings(TeacherSettings, small), second, file)
+        make_teacher(family, split, 2, 0, world.teachers, second, file)
         found.append((file.read_bytes(), second.read_bytes()))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]

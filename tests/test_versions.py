@@ -60,6 +60,18 @@ FAMILY = {
     "network": {"hidden": [4]},
     "reward": {"unit": 5.0, "depth": 0.2, "margin": 0.3},
 }
+SEQUENCE = {
+    "name": "fixed-drone",
+    "environment": {"name": "SimpleDrone"},
+    "specification": "achieve reach(a); achieve reach(b)",
+    "start": {"center": [0.0, 0.0, 0.0], "noise": 0.1, "shift": [0.25, 0.0, 0.0]},
+    "regions": {
+        "a": {"center": [1.0, 1.5, 1.0], "half_width": 1.4, "shift": [0.25, 0.0, 0.0]},
+        "b": {"center": [0.5, 3.0, 1.5], "half_width": 1.4, "shift": [0.25, 0.0, 0.0]},
+    },
+    **{key: FAMILY[key] for key in ("last_index", "horizon", "network", "reward")},
+}
+"""What the first family is not: edges in a fixed order, in space, with teachers by PPO."""
 COMMON = {"capacity": 500, "probes": 20, "rollouts": 50}
 OPTIONS: dict[str, dict[str, Any]] = {
     "ars": {"iterations": 20, "rollouts": 4, "restarts": 2, "check_rollouts": 20},
@@ -95,11 +107,15 @@ SMALL: dict[str, dict[str, Any]] = {
 class Runs:
     """The fixed runs below one folder, each made once."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.family = load_family(FAMILY)
+    def __init__(self, root: Path, description: dict[str, Any] = FAMILY, algorithm: str = "ars") -> None:
+        self.root, self.algorithm = root, algorithm
+        self.family = load_family(description)
         self.split = self.family.split("fixed", TRAIN)
-        self.benchmark = Benchmark("fixed", self.family, "fixed", "fixed")
+        self.benchmark = Benchmark(self.family.name, self.family, self.family.name, self.family.name)
+
+    @cached_property
+    def sequence(self) -> Runs:
+        return Runs(self.root / "sequence", SEQUENCE, "ppo")
 
     @cached_property
     def made_up(self) -> list[Path]:
@@ -121,7 +137,7 @@ class Runs:
         file = self.root / "datasets" / f"{index}.parquet"
         if not file.exists():
             settings = DatasetSettings(size=60, require=0.0, threshold=0.5, least_acceptance=1e-4)
-            make_dataset(self.family, self.split, index, 0, settings, self.teacher("ars", index), file)
+            make_dataset(self.family, self.split, index, 0, settings, self.teacher(self.algorithm, index), file)
         return file
 
     def model(self, name: str) -> Path:
@@ -130,7 +146,7 @@ class Runs:
             method = get_method(name)
             settings: Any = parse_settings(method.settings, {**method.defaults, **SMALL[name]}, name)
             needed = method.inputs(settings, TRAIN)
-            weights = [self.teacher("ars", i) for i in needed["teachers"]]
+            weights = [self.teacher(self.algorithm, i) for i in needed["teachers"]]
             data = [self.dataset(i) for i in needed["datasets"]]
             make_model(method, Unit.of(method, self.benchmark), self.split, 0, settings, file, weights, data)
         return file
@@ -156,6 +172,10 @@ def of_model(runs: Runs, name: str) -> dict[str, float]:
     model, _ = load_model(runs.model(name))
     numbers = {key: size(tensor) for key, tensor in sorted(model.tensors.items())}
     return {**numbers, **runs.evaluation(name)}
+
+
+def of_sequence(runs: Runs, name: str) -> dict[str, float]:
+    return of_model(runs.sequence, name)
 
 
 def of_dataset(runs: Runs, _: str) -> dict[str, float]:
@@ -265,6 +285,10 @@ CASES: dict[str, tuple[Callable[[Runs, str], dict[str, float]], str, dict[str, i
     "dataset": (of_dataset, "", {"datasets": datasets.VERSION}),
     **{
         f"method {name}": (of_model, name, {name: get_method(name).version, "evaluation": evaluation.VERSION})
+        for name in METHODS
+    },
+    **{
+        f"sequence {name}": (of_sequence, name, {name: get_method(name).version, "evaluation": evaluation.VERSION})
         for name in METHODS
     },
     "method maml-adapted": (
