@@ -6,50 +6,48 @@ which are ours and why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 Description = dict[str, Any]
 
-LAST_INDEX = 40
-GAPS = [20, 10, 8, 5, 4, 2]
 RIGHT = 0.5  # everything that moves shifts right by this much per index
+CAR: Description = {
+    "environment": {"name": "Car2D"},
+    "teacher": "ars",
+    "teacher_minutes": 3,
+    "network": {"hidden": [8]},
+}
+PAST_OBSTACLES = {"unit": 10.0, "margin": 0.2, "depth": 0.4}
+"""Reward of cars that must avoid something."""
 
 
-def _sequence(names: list[str], obstacles: list[str] | None = None) -> str:
+def _sequence(names: Sequence[str], obstacles: Sequence[str] = ()) -> str:
     text = "; ".join(f"achieve reach({name})" for name in names)
     if obstacles:
         text = f"({text}) ensuring " + " & ".join(f"avoid({name})" for name in obstacles)
     return text
 
 
-def _reach(name: str, goals: list[list[float]], obstacles: list[list[float]] | None = None, **rest: Any) -> Description:
-    """k-reachability for k = 1 … 5: goals in a fixed order, start and regions shifting right."""
-    goal_names = [f"g{j + 1}" for j in range(len(goals))]
-    obstacle_names = [f"o{j + 1}" for j in range(len(obstacles or []))]
+def _reach(name: str, goals: list[list[float]], obstacles: Sequence[list[float]] = (), **more: Any) -> Description:
+    """k-reachability for k = 1 … 5: goals in a fixed order, start and regions shifting right; `more` are other keys."""
     shift = [RIGHT] + [0.0] * (len(goals[0]) - 1)
-    regions = {
-        g: {"center": c, "half_width": rest["width"], "shift": shift} for g, c in zip(goal_names, goals, strict=True)
-    }
-    regions |= {
-        o: {"center": c, "half_width": 0.7, "shift": shift}
-        for o, c in zip(obstacle_names, obstacles or [], strict=True)
-    }
+    width, noise = more.pop("width", 1.0), more.pop("noise", 0.3)
+    targets = {f"g{j}": {"center": c, "half_width": width, "shift": shift} for j, c in enumerate(goals, 1)}
+    avoided = {f"o{j}": {"center": c, "half_width": 0.7, "shift": shift} for j, c in enumerate(obstacles, 1)}
+    texts = [_sequence(list(targets)[:k], list(avoided)) for k in range(1, len(goals) + 1)]
     return {
         "name": name,
-        "environment": rest["environment"],
-        "specification": _sequence(goal_names, obstacle_names),
-        "benchmarks": {f"{name}-k{k}": _sequence(goal_names[:k], obstacle_names) for k in range(1, len(goals) + 1)},
-        "start": {"center": [0.0] * len(shift), "noise": rest["noise"], "shift": shift},
-        "regions": regions,
-        "last_index": LAST_INDEX,
-        "gaps": GAPS,
+        "specification": texts[-1],
+        "benchmarks": {f"{name}-k{k}": text for k, text in enumerate(texts, 1)},
+        "start": {"center": [0.0] * len(shift), "noise": noise, "shift": shift},
+        "regions": targets | avoided,
+        "last_index": 40,
+        "gaps": [20, 10, 8, 5, 4, 2],
         "horizon": 20,
-        "teacher": rest["teacher"],
-        "teacher_minutes": rest["minutes"],
-        "network": rest["network"],
-        "reward": rest.get("reward", {"unit": 10.0, "depth": 0.4}),
-        "description": rest["description"],
+        "reward": {"unit": 10.0, "depth": 0.4},
+        **more,
     }
 
 
@@ -73,8 +71,8 @@ def _choice() -> Description:
         levels.append(f"(achieve reach(g{level}1) or achieve reach(g{level}2)); achieve reach(goal{level})")
     safe = "avoid(wall1) & avoid(wall2)"
     return {
+        **CAR,
         "name": "car2d-choice",
-        "environment": {"name": "Car2D"},
         "specification": f"({'; '.join(levels)}) ensuring {safe}",
         "benchmarks": {
             "car2d-choice-l1": f"({levels[0]}) ensuring {safe}",
@@ -85,10 +83,7 @@ def _choice() -> Description:
         "last_index": 20,
         "gaps": [10, 5, 4, 2],
         "horizon": 12,
-        "teacher": "ars",
-        "teacher_minutes": 3,
-        "network": {"hidden": [8]},
-        "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
+        "reward": PAST_OBSTACLES,
         "description": "one or two levels of: reach either waypoint, then the goal, past a wall",
     }
 
@@ -135,8 +130,8 @@ def _reacher(kind: str, side: str, blocks: int) -> Description:
 def _switch() -> Description:
     """The last ablation: the start moves past a central obstacle, so the right way around it switches."""
     return {
+        **CAR,
         "name": "car2d-switch",
-        "environment": {"name": "Car2D"},
         "specification": "achieve reach(goal) ensuring avoid(block)",
         # So wide that the wrong way around takes too long from far out: one route cannot serve all indices.
         "start": {"center": [-10.0, 0.0], "noise": 0.3, "shift": [2 * RIGHT, 0.0]},
@@ -147,10 +142,7 @@ def _switch() -> Description:
         "last_index": 20,
         "gaps": [10, 5, 4, 2],
         "horizon": 20,
-        "teacher": "ars",
-        "teacher_minutes": 3,
-        "network": {"hidden": [8]},
-        "reward": {"unit": 10.0, "margin": 0.2, "depth": 0.4},
+        "reward": PAST_OBSTACLES,
         "description": "the start crosses below a central obstacle: first around its left, then its right",
     }
 
@@ -161,43 +153,33 @@ def descriptions() -> dict[str, Description]:
     flat = [[5.0 * j, 8.0 * j] for j in range(1, 6)]
     high = [[5.0 * j, 8.0 * j, 4.0 * j] for j in range(1, 6)]
     offset = [[x - 2.5 + 0.9, y - 4.0 - 0.3] for x, y in flat]  # clips the straight line between two goals
-    car: dict[str, Any] = {
-        "environment": {"name": "Car2D"},
-        "width": 1.0,
-        "noise": 0.3,
-        "teacher": "ars",
-        "minutes": 3,
-        "network": {"hidden": [8]},
-    }
     families = [
-        _reach("car2d-reach", flat, description="k goals in order", **car),
+        _reach("car2d-reach", flat, description="k goals in order", **CAR),
         _reach(
             "car2d-reach-obs",
             flat,
             offset,
-            reward={"unit": 10.0, "margin": 0.2, "depth": 0.4},
+            reward=PAST_OBSTACLES,
             description="k goals in order, past obstacles",
-            **car,
+            **CAR,
         ),
         _reach(
             "simpledrone-reach",
             high,
             environment={"name": "SimpleDrone"},
-            width=1.0,
-            noise=0.3,
             teacher="ppo",
-            minutes=6,
+            teacher_minutes=6,
             network={"hidden": [64, 64]},
             description="k goals in order, in three dimensions",
         ),
         _reach(
             "droneattitude-reach",
             [[*goal, 0.0, 0.0] for goal in high],
-            environment={"name": "DroneAttitude"},
             width=[1.0, 1.0, 1.0, 0.5, 0.5],
             noise=[0.3, 0.3, 0.3, 0.1, 0.1],
+            environment={"name": "DroneAttitude"},
             teacher="ppo",
-            minutes=10,
+            teacher_minutes=10,
             network={"hidden": [128, 128]},
             description="k goals in order, each entered level and facing along x",
         ),

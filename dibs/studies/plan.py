@@ -29,13 +29,7 @@ from dibs.settings import parse_settings
 from dibs.stages import Unit, dataset_origin, evaluation_origin, model_origin, teacher_origin
 from dibs.studies.config import Config, difference
 from dibs.studies.reports import SUFFIXES, Report, applicable
-from dibs.studies.resources import (
-    Resources,
-    dataset_resources,
-    evaluation_resources,
-    model_resources,
-    teacher_resources,
-)
+from dibs.studies.resources import Resources, dataset_resources, evaluation_resources
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.train import TeacherSettings
 from dibs.templates.template import template_policy
@@ -407,7 +401,8 @@ class Plan:
     @cache  # noqa: B019
     def teacher_resources(self, family: str) -> Resources:
         """Return megabytes and minutes of one teacher on a cluster."""
-        return teacher_resources(self.family(family), get_algorithm(self._teacher_settings(family).algorithm))
+        of, algorithm = self.family(family), get_algorithm(self._teacher_settings(family).algorithm)
+        return of.teacher_memory_mb or algorithm.memory_mb, of.teacher_minutes or algorithm.minutes
 
     @cache  # noqa: B019
     def dataset_resources(self, family: str) -> Resources:
@@ -417,7 +412,8 @@ class Plan:
     @cache  # noqa: B019
     def model_resources(self, method: str, unit: str) -> Resources:
         """Return megabytes and minutes of one model on a cluster."""
-        return model_resources(self.unit(method, unit).family, get_method(method))
+        family, record = self.unit(method, unit).family, get_method(method)
+        return family.model_memory_mb or record.memory_mb, family.model_minutes or record.minutes
 
     @cache  # noqa: B019
     def evaluation_resources(self, method: str, benchmark: str, split: str) -> Resources:

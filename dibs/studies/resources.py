@@ -12,7 +12,6 @@ from dibs.evaluation.evaluate import CHUNK, EvaluationSettings, roles
 from dibs.families import Benchmark, Family, Split
 from dibs.methods import Method
 from dibs.spectrl import graph, parse
-from dibs.teachers.base import Algorithm
 
 Resources = tuple[int, int]
 MEGABYTES = 1000
@@ -22,16 +21,6 @@ MINUTES = 2
 STEPS_PER_MINUTE = 6_000_000
 STEPS_PER_MINUTE_BY_ROW = 120_000
 """Of environments that step one state at a time (`Environment.by_row`)."""
-
-
-def teacher_resources(family: Family, algorithm: Algorithm) -> Resources:
-    """Return what one teacher needs."""
-    return family.teacher_memory_mb or algorithm.memory_mb, family.teacher_minutes or algorithm.minutes
-
-
-def model_resources(family: Family, method: Method) -> Resources:
-    """Return what training one model needs."""
-    return family.model_memory_mb or method.memory_mb, family.model_minutes or method.minutes
 
 
 def dataset_resources(family: Family, settings: DatasetSettings) -> Resources:
