@@ -37,7 +37,7 @@ from dibs.stages import EvaluationResult, evaluation_versions
 from dibs.studies.formats import Table
 from dibs.studies.reports import find_report, make, reports
 from dibs.studies.studies import StudyFile, VariantFiles
-from dibs.studies.summaries import summarize
+from dibs.studies.summaries import summarize_study
 from dibs.teachers.base import get_algorithm
 from dibs.teachers.store import load_teacher
 from dibs.teachers.train import TeacherSettings
@@ -245,7 +245,7 @@ def of_ablation(runs: Runs, _: str) -> dict[str, float]:
         VariantFiles(name, evaluations=[f for f in runs.made_up if f.match(f"{name}/car2d-reach-k5/*/*")])
         for name in ("bc", "dibs")
     ]
-    return numbers_of(summarize(StudyFile("made-up", "ablation", "?", variants, "bc")).table)
+    return numbers_of(summarize_study(StudyFile("made-up", "ablation", "?", variants, "bc")).table)
 
 
 def numbers_of(made: Any) -> dict[str, float]:

@@ -92,7 +92,7 @@ def run_report(args: argparse.Namespace) -> None:
     from dibs.errors import DibsError
     from dibs.files import check_suffix
     from dibs.studies.collect import find, find_variants
-    from dibs.studies.reports import SUFFIXES, Options, find_report, make, reports, write
+    from dibs.studies.reports import SUFFIXES, Options, find_report, make, reports, write_report
 
     if args.name is None:
         for name, report in reports().items():
@@ -109,7 +109,7 @@ def run_report(args: argparse.Namespace) -> None:
         paths += find_variants(args.results, report.ablation)
     made = make(args.name, paths, Options(tuple(args.methods), args.benchmark, args.split))
     for output in args.output or []:
-        write(made, output)
+        write_report(made, output)
         print(output)
     if not args.output:
         from dibs.studies.formats import to_markdown
@@ -146,12 +146,12 @@ def run_study(args: argparse.Namespace) -> None:
     from dibs.files import check_suffix
     from dibs.studies.formats import to_markdown
     from dibs.studies.studies import parse_study, read_study
-    from dibs.studies.summaries import FORMATS, summarize
+    from dibs.studies.summaries import FORMATS, summarize_study
 
     for output in args.output or []:
         check_suffix(output, FORMATS)
     study = parse_study(_described(args.file, args.config), args.file) if args.config else read_study(args.file)
-    summary = summarize(study)
+    summary = summarize_study(study)
     if not args.output:
         print(to_markdown(summary.table), end="")
     for output in args.output or []:

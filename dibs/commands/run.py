@@ -157,7 +157,7 @@ def _show(work: Any, failed: Container[Any]) -> None:
 
     from dibs.paths import Layout
     from dibs.studies.collect import collect, groups
-    from dibs.studies.reports import make, write
+    from dibs.studies.reports import make, write_report
 
     files = [work.file(job) for job in work.evaluations if job not in failed]
     if not files:
@@ -168,7 +168,7 @@ def _show(work: Any, failed: Container[Any]) -> None:
     for report, outputs in (("splits", tables), ("success_by_index", figures)):
         made = make(report, files)
         for output in outputs:
-            write(made, output)
+            write_report(made, output)
     ratios = ["training_ratio", "zero_shot_ratio", "beyond_ratio"]
     rows = [
         (*key, len(part), *(None if r != r else r for r in part[ratios].mean()))  # NaN: no such task was measured

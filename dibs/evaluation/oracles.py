@@ -18,10 +18,7 @@ import numpy as np
 from dibs.envs import Array, Car2D, DroneAttitude, Environment, Reacher, SimpleDrone
 from dibs.errors import DibsError
 from dibs.families import ReachAvoid, Tasks
-from dibs.seeding import stream
-from dibs.simulation import BasePolicy, Draws, Moment, SpecTask, draw
-from dibs.simulation.composed import Composed, Path, Recorded
-from dibs.spectrl import satisfied
+from dibs.simulation import BasePolicy, Moment
 
 Controller: TypeAlias = Callable[[Array], Array]
 """States (..., n) to actions (..., m)."""
@@ -32,8 +29,6 @@ MARGIN = 0.2
 """A straight line that comes closer than this to an obstacle is blocked; several steps of noise fit in."""
 AHEAD = 2.0
 """How far ahead an arm aims on a straight line, in turns of one joint by its rate at full length of a link."""
-TRIAL = 50
-"""Rollouts that choose between the paths of a specification."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,35 +257,3 @@ class Controlled(BasePolicy):
     def act(self, now: Moment, memory: None) -> tuple[Array, None]:
         actions = [control(states) for control, states in zip(self.controllers, now.states, strict=True)]
         return np.stack(actions).astype(now.states.dtype), None
-
-
-def oracle_rollouts(
-    tasks: Tasks, index: int, count: int, seed: int = 0, controls: tuple[Tasks, int] | None = None
-) -> tuple[Array, Array]:
-    """Roll out the oracle on the best path of the graph: satisfied most often, then in the fewest steps.
-
-    Returns states (rollouts, time, dim) and lengths (rollouts,). `controls` makes it the oracle of another task, whose
-    regions it aims at while it acts at `index`.
-    """
-    here = tasks.at([index])
-    known, acts_for = (here, index) if controls is None else controls
-    rng = stream("oracle", tasks.name, index, seed)
-
-    def roll(path: Path, rollouts: int) -> Recorded:
-        composed = Composed([path], lambda rows, names: Controlled([oracle(known, acts_for, n) for n in names]))
-        return composed.follow(here, _draws(here, len(path), rollouts, rng))
-
-    def score(path: Path) -> float:
-        trial = roll(path, TRIAL)
-        won = satisfied(here.spec, here.regions_at(index), trial.states[0], trial.lengths[0])
-        return float(won.mean() - 1e-6 * trial.lengths.mean())
-
-    paths = [tuple(edge.name for edge in path) for path in tasks.graph.paths()]
-    best = max(paths, key=score) if len(paths) > 1 else paths[0]
-    found = roll(best, count)
-    return found.states[0], found.lengths[0]
-
-
-def _draws(tasks: Tasks, stages: int, rollouts: int, rng: np.random.Generator) -> Draws:
-    drawn = draw(SpecTask(tasks), rollouts, rng)
-    return Draws(drawn.starts, drawn.noise[: stages * tasks.horizon])

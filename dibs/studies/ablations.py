@@ -9,8 +9,8 @@ import pandas as pd
 
 from dibs.studies.collect import groups, where
 from dibs.studies.formats import Column, Row, Table
-from dibs.studies.studies import NEAR_PERFECT, Results, StudyFile, existing, mean, share_learned
-from dibs.studies.tables import METHOD, SEEDS, interval
+from dibs.studies.studies import NEAR_PERFECT, Results, StudyFile, mean, present, share_learned
+from dibs.studies.tables import METHOD, SEEDS, bootstrap
 
 
 def ablation(study: StudyFile, results: Results) -> Table:
@@ -34,7 +34,7 @@ def _rows(study: StudyFile, results: Results) -> Iterator[Row]:
         family = cell["family"].iloc[0]
         for variant in study.variants:
             runs = where(cell, variant=variant.name).set_index("seed")
-            complete = len(existing(variant.evaluations)) == len(variant.evaluations)
+            complete = len(present(variant.evaluations)) == len(variant.evaluations)
             if runs.empty and complete and variant.name in set(results.runs["variant"]):
                 continue  # it never had the method
             row: Row = {"benchmark": benchmark, "split": split, "method": method, "variant": variant.name}
@@ -65,7 +65,7 @@ def of_split(edges: pd.DataFrame, variant: str, family: str, split: str) -> pd.D
 def spread(values: Iterable[float]) -> tuple[float | None, float | None, float | None]:
     """Return the mean over seeds and its 95% interval; one seed has no interval."""
     known = pd.Series(values, dtype=float).dropna().to_numpy()
-    return (float(known.mean()), *interval([known], np.mean)) if len(known) else (None, None, None)
+    return (float(known.mean()), *bootstrap([known], np.mean)) if len(known) else (None, None, None)
 
 
 def _interval(header: str, name: str, how: str) -> Column:

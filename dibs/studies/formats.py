@@ -74,7 +74,7 @@ class Table:
         return replace(self, rows=[{name: row[name] for name in used} for row in self.rows], columns=columns)
 
 
-def write(table: Table, output: str | Path) -> None:
+def save(table: Table, output: str | Path) -> None:
     """Write a table in the format of the name's suffix; the same table gives the same bytes."""
     text = FORMATS[check_suffix(output, tuple(FORMATS))](table)
     with atomic(output) as temporary:

@@ -142,13 +142,13 @@ def by_variant(paths: Iterable[Path], ablation: str) -> tuple[list[Path], dict[s
     return own, variants
 
 
-def write(made: Table | Figure, output: str | Path) -> None:
+def write_report(made: Table | Figure, output: str | Path) -> None:
     """Write a table or figure in the format of the name's suffix."""
     from dibs.drawing.style import save
     from dibs.studies import formats
 
     if isinstance(made, formats.Table):
-        formats.write(made, output)
+        formats.save(made, output)
     else:
         save(made, output)
 

@@ -140,11 +140,11 @@ class Results:
     losses: pd.DataFrame  # one row per model
 
 
-def measure(study: StudyFile) -> Results:
+def read_results(study: StudyFile) -> Results:
     """Read the results of every variant."""
 
     def every(read: Callable[[list[Path]], pd.DataFrame], kind: str) -> pd.DataFrame:
-        found = [read(existing(getattr(v, kind))).assign(variant=v.name) for v in study.variants]
+        found = [read(present(getattr(v, kind))).assign(variant=v.name) for v in study.variants]
         return pd.concat([frame for frame in found if len(frame)] or found[:1], ignore_index=True)
 
     results = Results(every(collect, "evaluations"), every(edges, "teachers"), every(losses, "models"))
@@ -154,7 +154,7 @@ def measure(study: StudyFile) -> Results:
     return results
 
 
-def existing(files: Sequence[Path]) -> list[Path]:
+def present(files: Sequence[Path]) -> list[Path]:
     """Return those of the files that exist."""
     return [file for file in files if file.is_file()]
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from dibs.files import write_json
 from dibs.studies import ablations, study_figures, sweeps
 from dibs.studies.formats import Table
-from dibs.studies.reports import SUFFIXES, write
-from dibs.studies.studies import StudyFile, measure
+from dibs.studies.reports import SUFFIXES, write_report
+from dibs.studies.studies import StudyFile, read_results
 
 FORMATS = (*SUFFIXES["table"], *SUFFIXES["figure"], ".json")
 """Suffixes of the files of a summary."""
@@ -33,17 +33,17 @@ class StudySummary:
         if output.suffix == ".json":
             write_json(output, self.data)
         else:
-            write(self.table if output.suffix in SUFFIXES["table"] else self.figure(), output)
+            write_report(self.table if output.suffix in SUFFIXES["table"] else self.figure(), output)
 
 
-def summarize(study: StudyFile) -> StudySummary:
+def summarize_study(study: StudyFile) -> StudySummary:
     """Read the results of a study and summarize them."""
     if study.kind == "sweep":
-        points = sweeps.points(study)
+        points = sweeps.measured_points(study)
         choice = sweeps.choose(study, points)
         table, decision = sweeps.sweep(study, points, choice), sweeps.decision(study, points, choice)
         return StudySummary(table, lambda: study_figures.sweep_figure(study, points, choice), decision)
-    results = measure(study)
+    results = read_results(study)
     table = ablations.ablation(study, results)
     data = {"name": study.name, "question": study.question, "base": study.base, "rows": table.rows}
     return StudySummary(table, lambda: study_figures.ablation_figure(study, results), data)

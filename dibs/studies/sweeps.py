@@ -17,7 +17,7 @@ from dibs.datasets.store import read_acceptance
 from dibs.errors import DibsError
 from dibs.studies.collect import collect
 from dibs.studies.formats import Column, Row, Table
-from dibs.studies.studies import NEAR_PERFECT, StudyFile, VariantFiles, edges, existing, losses, mean, share_learned
+from dibs.studies.studies import NEAR_PERFECT, StudyFile, VariantFiles, edges, losses, mean, present, share_learned
 from dibs.studies.tables import SEEDS
 
 HARMLESS = 0.01
@@ -43,7 +43,7 @@ def symbol(key: str) -> str:
 # --- one row per point -----------------------------------------------------------------------------------
 
 
-def points(study: StudyFile) -> pd.DataFrame:
+def measured_points(study: StudyFile) -> pd.DataFrame:
     """Return one row per point, in the order of the study: what was measured at training indices."""
     frame = pd.DataFrame([_measured(study, variant) for variant in study.variants]).astype(MEASURES)
     families = sorted({name for names in frame["family"] for name in names.split()})
@@ -59,11 +59,11 @@ def acceptance(files: Sequence[Path]) -> float | None:
 
 
 def _measured(study: StudyFile, variant: VariantFiles) -> Row:
-    runs, taught = collect(existing(variant.evaluations)), edges(existing(variant.teachers))
-    fitted = losses(existing(variant.models))
+    runs, taught = collect(present(variant.evaluations)), edges(present(variant.teachers))
+    fitted = losses(present(variant.models))
     row: Row = {"name": variant.name, **variant.point, "seeds": int(runs["seed"].nunique())}
     row |= {name: mean(taught[name]) for name in ("success", "drift", "accuracy")} | {"share": share_learned(taught)}
-    row |= {"acceptance": acceptance(existing(variant.datasets)), "loss": mean(fitted["loss"])}
+    row |= {"acceptance": acceptance(present(variant.datasets)), "loss": mean(fitted["loss"])}
     row |= {"satisfaction": mean(runs["training_rate"]), "training_ratio": mean(runs["training_ratio"])}
     row |= {"held": variant.point == study.held, "missing": ""}
     row["family"] = " ".join(sorted({*runs["family"], *taught["family"], *fitted["family"]}))

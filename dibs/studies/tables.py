@@ -29,7 +29,7 @@ RATIOS = ["training_ratio", "zero_shot_ratio"]
 COUNTS = ["training_count", "zero_shot_count"]
 
 
-def interval(groups: Sequence[np.ndarray], statistic: Callable[..., Any]) -> tuple[float | None, float | None]:
+def bootstrap(groups: Sequence[np.ndarray], statistic: Callable[..., Any]) -> tuple[float | None, float | None]:
     """Return the 95% bootstrap interval of a statistic of several groups; values are resampled within each group.
 
     There is none if a group has one value only, or if the statistic is undefined for a resample.
@@ -137,7 +137,7 @@ def _compare(
         a, b = (_scores(frame, method, column) for method in (ours, theirs))
         common = [cell for cell in a if cell in b]
         samples = [side[cell] for side in (a, b) for cell in common]
-        value, *ends = (statistic(*samples), *interval(samples, statistic)) if common else (np.nan, None, None)
+        value, *ends = (statistic(*samples), *bootstrap(samples, statistic)) if common else (np.nan, None, None)
         row |= {f"{kind}_{name}": _plain(value), f"{kind}_low": ends[0], f"{kind}_high": ends[1]}
         for whose, side in (("ours", a), ("theirs", b)):
             row[f"{kind}_{whose}"] = float(sum(side[cell].mean() for cell in common)) if common else None
@@ -239,7 +239,7 @@ def _summarized(part: pd.DataFrame) -> Row:
         row[f"{column}_std"] = _plain(known.dropna().agg(over, axis=1).std())
     for column in RATIOS:
         samples = [group.dropna().to_numpy(float) for _, group in cells[column] if group.notna().any()]
-        ends = interval(samples, interquartile_mean) if samples else (None, None)
+        ends = bootstrap(samples, interquartile_mean) if samples else (None, None)
         row[f"{column}_iqm"] = float(interquartile_mean(*samples)) if samples else None
         row |= {f"{column}_low": ends[0], f"{column}_high": ends[1]}
     return row | {

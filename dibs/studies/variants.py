@@ -25,7 +25,7 @@ ROOT = r"(?:/ablations/[a-z0-9-]+/[a-z0-9-]+|/sweeps/[a-z0-9-]+(?:/[a-z_]+~[^/]+
 """What may follow the config's root in the root of a plan, as a regular expression."""
 
 
-def points(sweep: Sweep) -> list[dict[str, Any]]:
+def grid_points(sweep: Sweep) -> list[dict[str, Any]]:
     """Return all points of a sweep's grid."""
     return [dict(zip(sweep.grid, values, strict=True)) for values in product(*sweep.grid.values())]
 
@@ -81,7 +81,7 @@ class Variants:
                 raise unknown(f"variant of ablation '{name}'", variant, study.variants)
             return self._plan(study, variant, root)
         assert isinstance(study, Sweep)
-        grid = {folder(point): point for point in points(study)}
+        grid = {folder(point): point for point in grid_points(study)}
         if variant not in grid:
             raise DibsError(f"{root}: not a point of the grid of sweep '{name}'")
         return self._plan(study, grid[variant], root)
@@ -146,7 +146,7 @@ class Variants:
             return [PlannedVariant(v, study.variants[v].label, {}, plan, files(plan)) for v, plan in plans.items()]
         sweep, family = self.swept(name)
         found = []
-        for point in points(self.config.sweeps[sweep]):
+        for point in grid_points(self.config.sweeps[sweep]):
             plan = self[f"{self.root}/{kind}/{sweep}/{folder(point)}"]
             found.append(PlannedVariant(folder(point), "", point, plan, files(plan, family)))
         return found

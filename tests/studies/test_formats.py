@@ -92,15 +92,15 @@ def test_text_for_latex():
 def test_the_same_table_has_the_same_bytes(suffix, frame, tmp_path):
     relative = import_module("dibs.studies.tables").relative
     files = [tmp_path / "new" / f"{n}.{suffix}" for n in "ab"]
-    formats.write(relative(frame, USUAL), files[0])
-    formats.write(relative(frame.sample(frac=1.0, random_state=0).sort_index(), USUAL), files[1])
+    formats.save(relative(frame, USUAL), files[0])
+    formats.save(relative(frame.sample(frac=1.0, random_state=0).sort_index(), USUAL), files[1])
     assert files[0].read_bytes() == files[1].read_bytes()
     assert [p.name for p in files[0].parent.iterdir() if p.name.startswith(".")] == []
 
 
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(DibsError, match=r"t\.txt: expected a name that ends in \.csv, \.md, \.html or \.tex"):
-        formats.write(hand(), tmp_path / "t.txt")
+        formats.save(hand(), tmp_path / "t.txt")
 
 
 def test_a_table_for_a_browser():

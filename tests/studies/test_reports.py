@@ -17,7 +17,17 @@ from dibs.files import check_suffix
 from dibs.paths import Layout
 from dibs.studies.collect import find
 from dibs.studies.formats import Table
-from dibs.studies.reports import REPORTS, SUFFIXES, Options, Report, applicable, find_report, make, reports, write
+from dibs.studies.reports import (
+    REPORTS,
+    SUFFIXES,
+    Options,
+    Report,
+    applicable,
+    find_report,
+    make,
+    reports,
+    write_report,
+)
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -61,7 +71,7 @@ def test_claims_read_the_runs_of_their_ablation(tmp_path, save_run, capsys):
         file = Layout(root).evaluation("dibs", "simpledrone-reach-k5", "gap20", 0)
         return save_run(file, counts, role, identity | {"split": "gap20", "seed": 0})
 
-    files = [write(tmp_path, 26), write(tmp_path / "ablations/cross-index/no-anchor", 3)]
+    files = [write(tmp_path, 26), write_report(tmp_path / "ablations/cross-index/no-anchor", 3)]
     write(tmp_path / "ablations/other/no-anchor", 9)
     for options in (["--results", str(tmp_path)], ["--inputs", *map(str, files)]):
         assert main(["table", "claims", *options]) in (0, None)
@@ -89,7 +99,7 @@ def test_names():
 
 def test_outputs(files, tmp_path):
     for name, suffix in (("relative", "csv"), ("ratios", "png")):
-        write(make(name, files), tmp_path / f"x.{suffix}")
+        write_report(make(name, files), tmp_path / f"x.{suffix}")
         assert (tmp_path / f"x.{suffix}").stat().st_size > 100
     with pytest.raises(DibsError, match=r"x\.txt: expected a name that ends in \.csv, \.md, \.html or \.tex"):
         check_suffix("x.txt", SUFFIXES["table"])

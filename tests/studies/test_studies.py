@@ -209,7 +209,7 @@ def test_a_branched_template_has_losses_per_mode(tmp_path, model):
 
 def made(path: Path) -> tuple[studies.StudyFile, studies.Results, formats.Table]:
     study = studies.read_study(path)
-    measured = studies.measure(study)
+    measured = studies.read_results(study)
     return study, measured, ablations.ablation(study, measured)
 
 
@@ -450,7 +450,7 @@ def test_smallest_sufficient(rows, chosen, eligible):
 
 def test_a_sweep_by_hand(tmp_path, fitted):
     study = studies.read_study(sweep_file(tmp_path, fitted))
-    frame = sweeps.points(study)
+    frame = sweeps.measured_points(study)
     assert frame["missing"].tolist() == ["1 file missing", "", ""]
     third = frame.iloc[2]
     assert third["satisfaction"] == pytest.approx(0.955) and third["training_ratio"] == 1.0 and third["seeds"] == 2
@@ -474,7 +474,7 @@ def test_a_sweep_by_hand(tmp_path, fitted):
 
 def test_a_choice_other_than_the_held_point(tmp_path, fitted):
     study = studies.read_study(sweep_file(tmp_path, fitted, held={"teachers.cross_index": 0.5}))
-    frame = sweeps.points(study)
+    frame = sweeps.measured_points(study)
     choice = sweeps.choose(study, frame)
     assert sweeps.decision(study, frame, choice)["agrees"] is False
     text = formats.to_markdown(sweeps.sweep(study, frame, choice))
@@ -489,7 +489,7 @@ def test_acceptance_is_what_the_datasets_say(tmp_path):
 
 def summarized(path: Path, outputs: list[Path]) -> list[bytes]:
     """Write the summary of a study in several formats."""
-    summary = summaries.summarize(studies.read_study(path))
+    summary = summaries.summarize_study(studies.read_study(path))
     for output in outputs:
         summary.write(output)
     return [output.read_bytes() for output in outputs]
@@ -520,7 +520,7 @@ def test_a_point_lacks_what_its_rule_needs(tmp_path, fitted):
     data = json.loads(path.read_text())
     data["variants"][1]["datasets"] = []
     data["variants"][2]["models"] = []
-    frame = sweeps.points(studies.read_study(written(path, **data)))
+    frame = sweeps.measured_points(studies.read_study(written(path, **data)))
     assert frame["missing"].tolist() == ["1 file missing", "no acceptance", ""]
 
 
@@ -529,7 +529,7 @@ def test_a_sweep_is_about_one_family(tmp_path, fitted):
     other = next(tmp_path.glob("1/teachers/*-5.json"))
     write_json(other, {**json.loads(other.read_text()), "family": "car2d-choice"})
     with pytest.raises(DibsError, match="a sweep is about one family, found car2d-choice, car2d-reach"):
-        sweeps.points(studies.read_study(path))
+        sweeps.measured_points(studies.read_study(path))
 
 
 def swept(**values: list[float]) -> tuple[studies.StudyFile, pd.DataFrame]:

@@ -79,7 +79,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(statistic, monk
     hits = 0
     for _ in range(200):
         groups = [mean + rng.normal(0.0, 0.1, size=20) for mean in (0.2, 0.5, 0.8)]
-        low, high = tables.interval(groups, statistic)
+        low, high = tables.bootstrap(groups, statistic)
         assert low <= statistic(*groups) <= high
         hits += low <= 0.5 <= high
     assert 0.85 <= hits / 200 <= 1.0
@@ -88,8 +88,8 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(statistic, monk
 def test_seeds_are_resampled_within_cells_only():
     """Cells in which all seeds are equal leave nothing to resample, however much the cells differ."""
     groups = [np.full(6, value) for value in (0.0, 0.5, 1.0)]
-    assert tables.interval(groups, tables.interquartile_mean) == (0.5, 0.5)
-    assert tables.interval([*groups, np.zeros(1)], tables.interquartile_mean) == (None, None)
+    assert tables.bootstrap(groups, tables.interquartile_mean) == (0.5, 0.5)
+    assert tables.bootstrap([*groups, np.zeros(1)], tables.interquartile_mean) == (None, None)
 
 
 # --- relative --------------------------------------------------------------------------------------------

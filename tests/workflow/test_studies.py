@@ -13,7 +13,7 @@ from dibs.errors import DibsError
 from dibs.files import read_table
 from dibs.studies.checks import load_config
 from dibs.studies.variants import ROOT as VARIANT
-from dibs.studies.variants import Variants, folder, points
+from dibs.studies.variants import Variants, folder, grid_points
 
 from .conftest import ROOT, TINY, Clone
 
@@ -79,10 +79,10 @@ def test_settings_of_a_variant(variants: Variants):
 
 
 def test_every_point_has_a_folder_that_the_rules_accept(variants: Variants):
-    roots = {root for sweep in variants.config.sweeps.values() for root in map(folder, points(sweep))}
-    assert len(roots) == sum(len(points(sweep)) for sweep in variants.config.sweeps.values())
+    roots = {root for sweep in variants.config.sweeps.values() for root in map(folder, grid_points(sweep))}
+    assert len(roots) == sum(len(grid_points(sweep)) for sweep in variants.config.sweeps.values())
     assert all(re.fullmatch(VARIANT, f"/sweeps/some-name/{root}") for root in roots)
-    assert len(points(variants.config.sweeps["rates"])) == 125
+    assert len(grid_points(variants.config.sweeps["rates"])) == 125
     plan = variants["results/sweeps/rates/alpha~0.6/beta~0.1/gamma~1.0"]
     assert (plan.config.datasets.alpha, plan.config.datasets.beta, plan.config.datasets.gamma) == (0.6, 0.1, 1.0)
     assert not plan.config.evaluation.unseen and not plan.config.evaluation.beyond
@@ -114,7 +114,7 @@ def test_the_grids_are_the_papers(variants: Variants):
         "degree": {"templates.degree": [0, 1, 2, 3]},
     }
     for sweep in variants.config.sweeps.values():
-        assert variants.held(sweep, "car2d-reach") in points(sweep)
+        assert variants.held(sweep, "car2d-reach") in grid_points(sweep)
 
 
 def test_the_config_has_what_the_sweeps_chose(variants: Variants):
