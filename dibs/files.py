@@ -109,11 +109,9 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
         if Path(path).suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            found: dict[str, Any] = json.loads((pq.read_metadata(existing(path)).metadata or {})[KEY.encode()])
-            return found
+            return dict(json.loads((pq.read_metadata(existing(path)).metadata or {})[KEY.encode()]))
         with safe_open(str(existing(path)), framework="numpy") as file:
-            found = json.loads((file.metadata() or {})[KEY])
-            return found
+            return dict(json.loads((file.metadata() or {})[KEY]))
     except (SafetensorError, KeyError, ValueError, OSError) as error:  # ArrowInvalid is a ValueError
         raise damaged(path, error) from None
 

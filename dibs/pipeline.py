@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dibs import datasets, methods, stages, teachers
+from dibs import methods, stages, teachers
 from dibs.datasets.build import DatasetSettings
 from dibs.errors import DibsError, unknown
 from dibs.evaluation.evaluate import EvaluationSettings
@@ -93,10 +93,7 @@ def check_dataset(
     """Return the metadata of a dataset; refuse another one, or one that was not made from `teacher` as it is now."""
     rerun = _command("dataset", family.source, split, seed, "--index", str(index))
     found = read_metadata(existing(path, rerun))
-    check_kind(path, found, "dataset")
-    identity = {"family": family.name, "split": split_of(split.name, index), "index": index, "seed": seed}
-    tasks = family.tasks_digest(known_to_teacher(family, index))
-    check_origin(path, found, Origin("dataset", identity, tasks, "", {"datasets": datasets.VERSION}), rerun)
+    check_origin(path, found, dataset_origin(family, split.name, index, seed, None, ""), rerun)
     if teacher is not None:
         check_input(path, found, {str(teacher): read_metadata(teacher)["id"]}, rerun)
     return found

@@ -107,6 +107,7 @@ def check_origin(path: str | Path, metadata: Mapping[str, Any], expected: Origin
     `expected` describes the file as it should be; its settings and inputs are not compared, because a reader does not
     know them. `rerun` is the command that makes the file again.
     """
+    check_kind(path, metadata, expected.kind)
     for key, value in expected.identity.items():
         if metadata.get(key) != value:
             wanted = describe(expected.kind, expected.identity)

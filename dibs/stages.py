@@ -59,7 +59,7 @@ def teacher_origin(
     """Describe a teacher; `settings` are resolved, `previous` is the id of the teacher before it."""
     return Origin(
         "teacher",
-        {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed},
+        _of_index(family, split, index, seed),
         family.tasks_digest(known_to_teacher(family, index)),
         settings_digest(settings),
         {"teachers": teachers.VERSION, settings.algorithm: get_algorithm(settings.algorithm).version},
@@ -68,17 +68,21 @@ def teacher_origin(
 
 
 def dataset_origin(
-    family: Family, split: str, index: int, seed: int, settings: DatasetSettings, teacher: str
+    family: Family, split: str, index: int, seed: int, settings: DatasetSettings | None, teacher: str
 ) -> Origin:
     """Describe a dataset; `teacher` is the id of its teacher."""
     return Origin(
         "dataset",
-        {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed},
+        _of_index(family, split, index, seed),
         family.tasks_digest(known_to_teacher(family, index)),
         settings_digest(settings),
         {"datasets": datasets.VERSION},
         (teacher,),
     )
+
+
+def _of_index(family: Family, split: str, index: int, seed: int) -> dict[str, Any]:
+    return {"family": family.name, "split": split_of(split, index), "index": index, "seed": seed}
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,7 @@ def evaluation_origin(
     indices = sorted(roles(family, split.indices, settings))
     return Origin(
         "evaluation",
-        {
-            "method": method.name,
-            "family": family.name,
-            "benchmark": benchmark.id,
-            "split": split.name,
-            "seed": seed,
-        },
+        {"method": method.name, "family": family.name, "benchmark": benchmark.id, "split": split.name, "seed": seed},
         family.tasks_digest(indices, benchmark.specification),
         settings_digest(settings),
         evaluation_versions(method),

@@ -49,7 +49,7 @@ def add_run(parser: argparse.ArgumentParser, what: str = "FAMILY", settings: boo
         )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (default: in --results)")
     parser.add_argument("--expect", default="", metavar="ID", help="fail unless the output would have this id")
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    add_quiet(parser)
 
 
 def add_tensorboard(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +64,24 @@ def add_training_set(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--train", metavar="I,I,…", help="training indices: increasing, from 0 to the last index")
     group.add_argument("--split", metavar="NAME", help="gapN, or a name for the indices in --train")
     parser.set_defaults(usage_error=parser.error)
+
+
+def add_methods(parser: argparse.ArgumentParser, usual: str) -> None:
+    """Add the argument that names methods; `chosen_methods` reads it."""
+    about = f"methods, of `dibs methods` (default: {usual})"
+    parser.add_argument("--methods", default=usual, metavar="NAME,NAME,…", help=about)
+
+
+def chosen_methods(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the names of the methods that the arguments list, each once."""
+    from dibs.methods import get_method
+
+    return tuple(dict.fromkeys(get_method(name.strip()).name for name in args.methods.split(",")))
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """Add what turns progress off."""
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_training_set, chosen_split
+from dibs.commands.arguments import add_methods, add_training_set, chosen_methods, chosen_split
 
 DESCRIPTION = (
     "Negative controls of a benchmark: train methods on it and on the same tasks in random order, and measure them "
@@ -20,12 +20,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("controls", help="negative controls of a benchmark", description=DESCRIPTION)
     parser.add_argument("benchmark", metavar="BENCHMARK", help="id of a benchmark, or FILE.yaml[:ID]")
     add_training_set(parser)
-    parser.add_argument(
-        "--methods",
-        default="dibs,bc-index,motion",
-        metavar="NAME,NAME,…",
-        help="methods to control, of `dibs methods` (default: dibs,bc-index,motion)",
-    )
+    add_methods(parser, "dibs,bc-index,motion")
     parser.add_argument("--seed", type=int, default=1000, help="seed of training and of the order (default: 1000)")
     parser.add_argument("--rollouts", type=int, default=200, metavar="N", help="rollouts per index (default: 200)")
     parser.add_argument("--results", type=Path, help="keep files in this folder, or read them from there")
@@ -38,11 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
     from dibs.controls import controls
     from dibs.families import get_benchmark, show_warnings
-    from dibs.methods import get_method
 
-    benchmark, methods = get_benchmark(args.benchmark), args.methods.split(",")
-    for name in methods:
-        get_method(name)
+    benchmark, methods = get_benchmark(args.benchmark), chosen_methods(args)
     show_warnings(benchmark.family)
     split = chosen_split(args, benchmark.family)
     found = controls(benchmark, split, args.seed, methods, args.rollouts, args.results)

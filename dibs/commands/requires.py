@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dibs.commands.arguments import add_quiet
+
 DESCRIPTION = (
     "Measure what a benchmark requires: nothing (a policy that does not know the index solves it), motion (the teacher "
     "of index 0, moved along with its task, solves it), or more. It takes a few minutes per benchmark."
@@ -33,7 +35,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--settings", default="", help="settings of the search that differ from the defaults: JSON text, or a file"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 

@@ -8,7 +8,15 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
-from dibs.commands.arguments import add_tensorboard, add_training_set, seeds
+from dibs.commands.arguments import (
+    add_methods,
+    add_quiet,
+    add_tensorboard,
+    add_training_set,
+    chosen_methods,
+    chosen_split,
+    seeds,
+)
 
 DESCRIPTION = (
     "Train teachers, build datasets, fit methods and measure them at every index; then print the ratios and write a "
@@ -23,12 +31,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="run all stages of a family", description=DESCRIPTION)
     parser.add_argument("family", metavar="FAMILY", help="name of a family, or a YAML file that describes one")
     add_training_set(parser)
-    parser.add_argument(
-        "--methods",
-        default="dibs,dibs-plus",
-        metavar="NAME,NAME,…",
-        help="methods to fit, of `dibs methods` (default: dibs,dibs-plus)",
-    )
+    add_methods(parser, "dibs,dibs-plus")
     parser.add_argument(
         "--seeds",
         type=seeds,
@@ -55,7 +58,7 @@ def register(subparsers: Any) -> None:
         "may be repeated",
     )
     add_tensorboard(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -93,7 +96,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _work(args: argparse.Namespace, family: Any) -> Any:
-    from dibs.commands.arguments import chosen_split
     from dibs.errors import DibsError
     from dibs.methods import get_method
     from dibs.runs import Work
@@ -102,7 +104,7 @@ def _work(args: argparse.Namespace, family: Any) -> Any:
     if args.cores < 1:
         raise DibsError(f"--cores: expected at least 1, found {args.cores}")
     split = chosen_split(args, family)
-    methods = tuple(dict.fromkeys(get_method(name.strip()).name for name in args.methods.split(",")))
+    methods = chosen_methods(args)
     settings = _settings(args)
     if args.rollouts is not None:
         settings["evaluation"] = {**settings.get("evaluation", {}), "rollouts": args.rollouts}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dibs.datasets.build import SOURCES, Block
-from dibs.files import KEY, atomic, damaged, existing, plain
+from dibs.files import KEY, atomic, damaged, existing, plain, read_metadata
 from dibs.provenance import Origin, check_kind
 from dibs.teachers.train import Teacher
 
@@ -85,15 +85,7 @@ def save_dataset(
 
 def read_acceptance(path: str | Path) -> dict[str, float] | None:
     """Return the share of candidates that passed the filter, by edge; None if the file does not have it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        meta = json.loads((pq.read_metadata(existing(path)).metadata or {})[KEY.encode()])
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise damaged(path, error) from None
-    found: dict[str, float] | None = meta.get("acceptance")
-    return found
+    return read_metadata(path).get("acceptance")
 
 
 def load_dataset(
