@@ -13,6 +13,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
 import argparse
+import resource
 import subprocess
 import sys
 import time
@@ -213,7 +214,53 @@ def part_teachers() -> None:
     print()
 
 
-PARTS = {"teachers": part_teachers, "ars": part_ars, "vecenv": part_vecenv, "fit": part_fit, "evaluate": part_evaluate}
+def _children(*command: str, repeat: int) -> float:
+    """Return the processor time of the fastest of a few runs of a command, in this checkout."""
+
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    best = np.inf
+    for _ in range(repeat):
+        began = used()
+        subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
+        best = min(best, used() - began)
+    return float(best)
+
+
+def part_start() -> None:
+    """Measure processes from start to end: what every command and every job of the workflow pays."""
+    print("| start of a process | seconds |")
+    print("|---|---|")
+    for name, code in (
+        ("`python -c pass`", "pass"),
+        ("`import dibs`", "import dibs"),
+        ("`dibs --help`", "import sys; sys.argv = ['dibs', '--help']; from dibs.cli import main; main()"),
+        ("`import dibs.studies.plan` (the workflow's plan)", "import dibs.studies.plan"),
+        ("`import dibs.pipeline, torch` (a job that trains with torch)", "import dibs.pipeline, torch"),
+    ):
+        print(f"| {name} | {_children(sys.executable, '-c', code, repeat=5):.3f} |", flush=True)
+    print()
+
+
+def part_plan() -> None:
+    """Measure planning the full config, `snakemake -n --quiet`."""
+    command = (sys.executable, "-m", "snakemake", "-n", "--quiet")
+    print("| plan | seconds |")
+    print("|---|---|")
+    print(f"| `snakemake -n --quiet` of `config.yaml` | {_children(*command, repeat=2):.1f} |\n")
+
+
+PARTS = {
+    "teachers": part_teachers,
+    "ars": part_ars,
+    "vecenv": part_vecenv,
+    "fit": part_fit,
+    "evaluate": part_evaluate,
+    "start": part_start,
+    "plan": part_plan,
+}
 
 # --- comparison with another checkout --------------------------------------------------------------------
 

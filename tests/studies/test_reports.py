@@ -71,7 +71,7 @@ def test_claims_read_the_runs_of_their_ablation(tmp_path, save_run, capsys):
         file = Layout(root).evaluation("dibs", "simpledrone-reach-k5", "gap20", 0)
         return save_run(file, counts, role, identity | {"split": "gap20", "seed": 0})
 
-    files = [write(tmp_path, 26), write_report(tmp_path / "ablations/cross-index/no-anchor", 3)]
+    files = [write(tmp_path, 26), write(tmp_path / "ablations/cross-index/no-anchor", 3)]
     write(tmp_path / "ablations/other/no-anchor", 9)
     for options in (["--results", str(tmp_path)], ["--inputs", *map(str, files)]):
         assert main(["table", "claims", *options]) in (0, None)
