@@ -13,11 +13,10 @@ from dibs.files import write_table
 
 from .conftest import ROOT
 
-SCRIPT = ROOT / "workflow/scripts/calibration.py"
 
-
-def calibration(*arguments: object, fails: bool = False) -> str:
-    done = subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
+def calibration(*arguments: object, fails: bool = False, script: str = "calibration") -> str:
+    file = ROOT / f"workflow/scripts/{script}.py"
+    done = subprocess.run([sys.executable, file, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode != 0) == fails, done.stderr
     return done.stdout + done.stderr
 
@@ -26,8 +25,10 @@ def evaluation(root: Path, family: str, rate: list[float], predicted: list[float
     """Indices 0, 1, 2, … of which 0 and 4 are trained and the last one is beyond L."""
     role = ["train" if i in (0, 4) else "unseen" if i < 4 else "beyond" for i in range(len(rate))]
     columns = {"index": list(range(len(rate))), "role": role, "rate": rate, "predicted": predicted}
+    columns["succeeds"] = [success > 0.9 for success in rate]
     file = root / "evaluations" / method / family / "gap4" / "seed0.parquet"
-    write_table(file, pa.table(columns), {"method": method, "family": family, "delta": 0.9})
+    more = {"benchmark": family, "split": "gap4", "seed": 0}
+    write_table(file, pa.table(columns), {"method": method, "family": family, "delta": 0.9, **more})
 
 
 def row(text: str, method: str, cells: str) -> list[float]:
@@ -63,3 +64,11 @@ def test_methods_without_predictions_and_folders_without_evaluations(tmp_path: P
     assert "no evaluation with predictions" in calibration(tmp_path, fails=True)
     evaluation(tmp_path, "good", [1, 1, 1], [1, 1, 1])
     assert "found only good" in calibration(tmp_path, fails=True)
+
+
+def test_shares_of_tasks_solved(tmp_path: Path):
+    evaluation(tmp_path, "one", [1, 1, 0, 1, 1, 0.95, 0.9], [1] * 7)
+    line = next(line for line in calibration(tmp_path, script="induction").splitlines() if "one" in line)
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        "one", "gap4", "dibs", "1", "1.00", "0.67", "0.50", "–"
+    ]  # fmt: skip

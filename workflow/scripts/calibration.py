@@ -112,6 +112,8 @@ def bins(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     place = np.clip(np.digitize(frame["predicted"], BINS) - 1, 0, len(BINS) - 2)
     for k in range(len(BINS) - 1):
         own = frame[place == k]
+        if own.empty:
+            continue
         between = f"{BINS[k]:.1f} to {BINS[k + 1]:.1f}"
         row = {"method": frame["method"].iloc[0], "predicted": between, "number": len(own)}
         yield {**row, "mean prediction": own["predicted"].mean(), "mean rate": own["rate"].mean()}
