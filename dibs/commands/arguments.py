@@ -143,12 +143,18 @@ def whole_numbers(text: str) -> tuple[int, ...]:
     return found
 
 
+MOST_SEEDS = 100
+
+
 def seeds(text: str) -> tuple[int, ...]:
     """Parse a number of seeds, 3 for 0, 1, 2, or a list such as 10,11,12; a comma makes one number a list."""
     try:
-        found = tuple(int(part) for part in text.split(",") if part) if "," in text else tuple(range(int(text)))
+        listed = [int(part) for part in text.split(",") if part]
     except ValueError:
-        found = ()
+        listed = []
+    if "," not in text and listed and listed[0] > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(f"{text} seeds are too many; write '{text},' for the one seed {text}")
+    found = tuple(listed) if "," in text or not listed else tuple(range(listed[0]))
     if not found or min(found) < 0 or len(set(found)) < len(found):
         raise argparse.ArgumentTypeError(f"expected a count ≥ 1 or different seeds such as 10,11,12, found {text!r}")
     return found

@@ -137,7 +137,7 @@ class Moved:
     def predicted(self) -> dict[str, Curve]:
         """Return predicted success: that of the rollouts at training indices, up to the last index to trust.
 
-        Without a motion, it is interpolated between training indices.
+        Without a motion, it is interpolated between training indices, and falls to 0 from L to 2L.
         """
         found = {}
         for name, motion in self.motions.items():
@@ -147,7 +147,8 @@ class Moved:
                 after = motion.last if motion.last >= FARTHEST else motion.last + 1
                 found[name] = Curve((0, motion.last, after), (known, known, known if after == motion.last else 0.0))
             else:
-                found[name] = Curve(record.indices, record.success)
+                beyond = 2 * record.indices[-1]
+                found[name] = Curve((*record.indices, beyond), (*record.success, 0.0))
         return found
 
     def path(self, graph: Graph, index: int) -> tuple[str, ...]:

@@ -197,3 +197,9 @@ def test_seeds_that_are_neither(text, capsys):
     with pytest.raises(SystemExit):
         cli.main(["run", "tiny", "--gap", "2", "--seeds", text])
     assert f"expected a count ≥ 1 or different seeds such as 10,11,12, found '{text}'" in capsys.readouterr().err
+
+
+def test_one_large_seed_is_not_taken_for_a_count(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "tiny", "--gap", "2", "--seeds", "1000"])
+    assert "write '1000,' for the one seed 1000" in capsys.readouterr().err

@@ -409,6 +409,23 @@ def test_index_100_000_takes_milliseconds(car):
     assert template.holds(100_000, ["start>a"])
 
 
+def test_success_without_a_motion_is_not_predicted_beyond_the_training_indices():
+    regions = {
+        "start": {"center": [0, 0, 0], "noise": 0.0},
+        "a": {"center": [4, 0, 0], "half_width": 1.0, "shift": [0.02, 0, 0]},
+    }
+    one = family("SimpleDrone", regions, constants={"noise": 0.0})
+    training = one.tasks(one.split("gap5").indices)
+    made = teacher(training, {"start>a": homing([4.0, 0.0, 0.0])})
+    template, _ = Mover(training, made, np.random.default_rng(0), 50).template()
+    assert not template.motions["start>a"].holds
+    last, curve = training.indices[-1], template.predicted()["start>a"]
+    record = template.records["start>a"]
+    assert [curve.at(i) for i in record.indices] == pytest.approx(record.success)
+    assert record.success[-1] > 0.9  # of the policy that stays as it is
+    assert 0.0 < curve.at(last + last // 2) < record.success[-1] and curve.at(2 * last) == curve.at(100_000) == 0.0
+
+
 def test_a_map_that_cannot_be_held_gives_up():
     regions = {
         "start": {"center": [0, 0, 0], "noise": 0.0, "dilate": {"factor": 0.99}},
