@@ -66,8 +66,8 @@ class Settings:
     """Share of the budget after which `auto` continues with the best variant."""
     degree: int = 1
     """Degree m of the polynomial."""
-    start: Literal["random", "identity", "additive"] = "random"
-    """Where κ starts: small and random, or where it leaves every policy unchanged (additive: of degree 0)."""
+    start: Literal["random", "identity"] = "random"
+    """Where κ starts: small and random, or where it leaves every policy unchanged."""
     start_scale: float = 0.577
     """Random start: standard deviation of κ's entries, times the square root of their layer's inputs."""
     rescale: bool = False
@@ -188,7 +188,7 @@ class KappaSearch:
         # Unrolled steps (edges, tasks) from the base; negative where an edge has no policy yet.
         self.ahead = np.asarray(tasks.indices)[None] - start.base_index[:, None]
         n, count = self.ahead.shape
-        degree = 0 if settings.start == "additive" else settings.degree
+        degree = settings.degree
         self.origin = identity(degree, start.base.shape)  # (degree + 1, edges, size)
         if settings.start == "random":
             self.origin = start.network.initial(rng, (degree + 1, n), settings.start_scale).astype(np.float64)
