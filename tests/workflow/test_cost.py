@@ -50,12 +50,12 @@ def test_core_hours_of_the_full_paper(tmp_path: Path):
     found = rows(cost("config.yaml", "--measured", str(root)))
     # With 10 seeds: index 0 of car2d-reach takes 60 s, its 8 other teachers at gap 5 36 s, all others the mean, 44 s.
     seconds = 10 * 60 + 80 * 36 + (2980 - 90) * 44
-    assert found["teachers"] == ["2980", "3", "2480", f"{seconds / 2980:.1f}", f"{seconds / 3600:.1f}"]
-    assert found["models dibs"] == ["480", "1", "420", "3600.0", "480.0"]
+    assert found["teachers"] == ["2980", "3", "2480", f"{seconds / 2980:.1f}", f"{seconds / 3600:.2f}"]
+    assert found["models dibs"] == ["480", "1", "420", "3600.0", "480.00"]
     # 5 benchmarks × 6 gaps × 10 seeds of two families were measured; others by environment, then by method.
     car, drone = 600 + 2 * 4 * 10, 300
     seconds = car * 10 + drone * 30 + (1480 - car - drone) * 20
-    assert found["evaluations dibs"] == ["1480", "2", str(1480 - 600), f"{seconds / 1480:.1f}", f"{seconds / 3600:.1f}"]
+    assert found["evaluations dibs"] == ["1480", "2", str(1480 - 600), f"{seconds / 1480:.1f}", f"{seconds / 3600:.2f}"]
     assert found["datasets"][3:] == ["unknown", "unknown"] and found["models maml"][0] == "1480"
     assert found["all"][0] == str(2 * 2980 + 2 * 480 + 6400 + 10360) and found["all"][-1].endswith("jobs unknown")
 

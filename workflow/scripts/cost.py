@@ -111,13 +111,13 @@ def table(wanted: Counter[Job], measured: list[tuple[Job, float]]) -> str:
     for row, number in sorted(count.items(), key=lambda item: (STAGES.index(item[0][0]), item[0][1])):
         timed = number - unknown[row]
         each = f"{3600 * hours[row] / timed:.1f}" if timed else "unknown"
-        total = f"{hours[row]:.1f}" if timed else "unknown"
+        total = f"{hours[row]:.2f}" if timed else "unknown"
         if timed and unknown[row]:
             total += f" and {unknown[row]} jobs unknown"
         name = " ".join(part for part in row if part)
         lines.append(f"| {name} | {number} | {runs[row]} | {borrowed[row]} | {each} | {total} |")
     rest = sum(unknown.values())
-    total = f"{sum(hours.values()):.0f}" + (f" and {rest} jobs unknown" if rest else "")
+    total = f"{sum(hours.values()):.1f}" + (f" and {rest} jobs unknown" if rest else "")
     lines.append(f"| all | {sum(count.values())} | {sum(runs.values())} | {sum(borrowed.values())} | | {total} |")
     return "\n".join(lines)
 
