@@ -73,7 +73,7 @@ def test_cluster_jobs_in_a_dry_run(clone: Clone):
         "chain (group)": 3,  # index 0, gap 4, gap 2
         "model": 6,
         "evaluation (group)": 6,
-        "table": 5,
+        "table": 6,
         "figure": 5,
-        "total": 25,
+        "total": 26,
     }
