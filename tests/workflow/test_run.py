@@ -143,13 +143,17 @@ def test_tables_are_put_into_a_page(finished: Clone):
     finished.python(*command, "--only", "losses")
     assert page.read_text() == text  # the page has no marker for losses
     done = finished.python(*command, "--only", "loss", fails=True)
-    assert done.returncode == 2 and "no table 'loss'; there are teachers, templates, methods, losses" in done.stderr
+    assert (
+        done.returncode == 2
+        and "no table 'loss'; there are teachers, templates, methods, index, versions, losses" in done.stderr
+    )
 
 
 def test_tables_of_the_documents(finished: Clone):
     output = finished.python("workflow/scripts/study.py", "results").stdout
     found = dict(text.split("\n", 1) for text in output.split("### ")[1:])
-    assert list(found) == ["teachers", "templates", "methods", "losses", "relative"]  # no claims, no table1
+    names = ["teachers", "templates", "methods", "index", "versions", "losses", "relative", "budgets"]
+    assert list(found) == names  # no claims, no table1
     assert found["teachers"].count("| `tiny-reach` |") == 1 and " of 8 |" in found["teachers"]  # 4 teachers, 2 edges
     rows = [line for line in found["methods"].splitlines() if line.startswith("| `tiny-reach-k2` |")]
     assert len(rows) == 2 and all(row.count(" / ") == 3 for row in rows)
