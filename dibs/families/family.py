@@ -106,12 +106,18 @@ class Family(FamilyModel):
         """Ground the tasks of the given indices (any ≥ 0); by default under the family's own specification."""
         for index in indices:
             self.check_index(index, beyond=True)
+        tasks = self._grounded(indices, specification or self.specification)
+        if not self._starts_wide:
+            return tasks
+        return dataclasses.replace(tasks, start_wide=np.broadcast_to(self._wide, tasks.start_center.shape))
+
+    def _grounded(self, indices: Sequence[int], specification: str) -> Tasks:
         at, names = np.array(indices, dtype=int), self.environment.state_names
         start, free = self._start(at)
         return Tasks(
             name=self.name,
             environment=self.environment,
-            specification=specification or self.specification,
+            specification=specification,
             indices=tuple(int(i) for i in indices),
             start_center=start,
             start_half=vector(self.start.noise, start) * self.start.stretch(at)[:, None],
@@ -119,9 +125,14 @@ class Family(FamilyModel):
             horizon=self.horizon,
             reward=self.reward,
             network=self.network,
-            start_wide=np.broadcast_to(self._wide, start.shape) if self.environment.derived else None,
             start_reset=free,
         )
+
+    @cached_property
+    def _starts_wide(self) -> bool:
+        """Whether edges start from wider states, too: where later ones start from arrivals."""
+        tasks = self._grounded([0], self.specification)
+        return bool(self.environment.derived) or any(map(tasks.from_arrivals, tasks.edges))
 
     def _start(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return centers of the start (*indices.shape, dim), and which variables the environment's reset draws."""

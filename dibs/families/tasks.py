@@ -85,7 +85,7 @@ class Tasks(Specified):
     """Steps per edge."""
     reward: RewardModel
     network: NetworkModel
-    start_wide: Array | None = None  # (indices, dim): half-widths of wider starts; only with derived variables
+    start_wide: Array | None = None  # (indices, dim): half-widths of wider starts; None: not needed
     start_reset: Array | None = None  # (indices, dim) bool: variables that the environment's own reset draws
     arrivals: Mapping[tuple[int, str], Array] = field(default_factory=dict)
     """States (n, dim) in which teachers of the edges before have arrived, by index and edge."""
@@ -133,10 +133,10 @@ class Tasks(Specified):
     def from_arrivals(self, edge: Edge) -> bool:
         """Whether an edge starts from the states in which the one before has arrived.
 
-        It does in environments with derived variables, unless its source determines the whole state: what regions do
-        not constrain, such as velocities, is as the edge before leaves it.
+        It does unless its source determines the whole state: what regions do not constrain, such as velocities, is as
+        the edge before leaves it.
         """
-        if edge.source is None or not self._derived.any():
+        if edge.source is None:
             return False
         fixed = np.zeros(len(self._derived), dtype=bool)
         for name, inside in conjuncts(edge.source):
@@ -179,7 +179,7 @@ class Tasks(Specified):
 
     def _pool(self, pairs: Sequence[tuple[int, str]], edges: Sequence[Edge]) -> Array | None:
         """Return known starts (tasks, POOL, dim); NaN: none is known, empty axis: not needed."""
-        if not self.environment.derived or not any(self.from_arrivals(edge) for edge in edges):
+        if self.start_wide is None or not any(self.from_arrivals(edge) for edge in edges):
             return None
         pool = np.full((len(pairs), POOL, len(self.environment.state_names)), np.nan, dtype=np.float32)
         for row, ((index, name), edge) in enumerate(zip(pairs, edges, strict=True)):

@@ -313,13 +313,16 @@ def test_edges_start_where_their_source_is(name):
             assert spread.min() < -0.95 and spread.max() > 0.95
 
 
-def test_a_free_variable_of_the_source_starts_like_the_rollout():
+def test_a_free_variable_of_the_source_starts_from_arrivals_or_wide():
     data = small()
     data["regions"]["a"]["center"] = [None, 5.0]
-    edge = load_family(data).tasks([0]).ground([(0, "a>b")])
-    states = edge.initial(np.random.default_rng(5).random((1, 500, 2)))[0]
-    assert np.abs(states[:, 0]).max() <= 0.3  # x: the start's noise
-    assert 0.95 < np.abs(states[:, 1] - 5.0).max() <= 1.0  # y: the box
+    tasks, uniforms = load_family(data).tasks([0]), np.random.default_rng(5).random((1, 500, 2))
+    wide = tasks.ground([(0, "a>b")]).initial(uniforms)[0]
+    reach = tasks.start_wide[0, 0]  # of random actions
+    assert 0.95 * reach < np.abs(wide[:, 0]).max() <= reach and reach > 1.0
+    arrived = np.array([[3.0, 4.5], [-2.0, 5.5]])
+    known = tasks.arriving({(0, "a>b"): arrived}).ground([(0, "a>b")]).initial(uniforms)[0]
+    assert {tuple(row) for row in known} == {tuple(row) for row in arrived}
 
 
 def test_an_edge_that_starts_from_two_overlapping_regions_is_refused():
