@@ -112,7 +112,7 @@ def check_origin(path: str | Path, metadata: Mapping[str, Any], expected: Origin
         if metadata.get(key) != value:
             wanted = describe(expected.kind, expected.identity)
             found = describe(expected.kind, {k: metadata.get(k) for k in expected.identity})
-            raise DibsError(f"{path}: expected {wanted}, found {found}")
+            raise DibsError(f"{path}: expected {wanted}, found {found}; name the right file, or make it: {rerun}")
     if metadata.get("tasks") != expected.tasks:
         raise DibsError(
             f"{path}: was made from another description of {expected.identity.get('family')} (environment, "

@@ -384,7 +384,8 @@ def test_teachers_and_datasets_of_something_else_are_refused(work: Workspace):
         f"{work.dataset(2)}: expected the dataset of family tiny split base index 0 seed 0, found"
     )
     message = work.refuses("dataset", "--index", "2", "--teacher", str(work.teacher(4)))
-    assert message.endswith("found the teacher of family tiny split gap2 index 4 seed 0")
+    found, command = "found the teacher of family tiny split gap2 index 4 seed 0", f"dibs teacher {work.file} --index 2"
+    assert message.endswith(f"{found}; name the right file, or make it: `{command} --split gap2 --seed 0`")
     message = work.refuses("teacher", "--index", "4", "--previous", str(work.teacher(0)))
     assert "expected the teacher of family tiny split gap2 index 2 seed 0" in message
     message = work.refuses("dataset", "--index", "2", "--seed", "1", "--teacher", str(work.teacher(2)))
@@ -657,7 +658,8 @@ def test_swapped_files_are_named(work: Workspace):
     for command in (("teacher", "--index", "4"), ("dataset", "--index", "2"), ("fit",)):
         message = work.refuses(*command)
         assert message.startswith(f"{work.teacher(2)}: expected the teacher of family tiny split gap2 index 2 seed 0")
-        assert message.endswith("found the teacher of family tiny split gap2 index 4 seed 0")
+        found = "found the teacher of family tiny split gap2 index 4 seed 0; name the right file, or make it: "
+        assert message.endswith(f"{found}`dibs teacher {work.file} --index 2 --split gap2 --seed 0`")
     work.teacher(2).write_bytes(kept)
     shutil.copyfile(work.dataset(2), work.dataset(4))
     assert work.refuses("fit").startswith(f"{work.dataset(4)}: expected the dataset of family tiny split gap2 index 4")

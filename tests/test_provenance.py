@@ -153,7 +153,8 @@ def test_what_is_expected_is_accepted():
 def test_another_identity_is_refused(key, value):
     message = refused(replace(ORIGIN, identity=IDENTITY | {key: value}))
     assert f"expected the teacher of {describe('', IDENTITY | {key: value})[len('the  of ') :]}, found" in message
-    assert message.endswith("found the teacher of family f split gap5 index 5 seed 0")
+    found = "found the teacher of family f split gap5 index 5 seed 0"
+    assert message.endswith(f"{found}; name the right file, or make it: `dibs teacher f`")
 
 
 def test_a_missing_part_of_the_identity_is_refused():
