@@ -91,9 +91,6 @@ def check_names(words: list[str]) -> None:
     except SystemExit:
         pytest.fail(f"not a command of dibs: {shlex.join(words)}")
     for name in filter(None, [args.get("benchmark"), args.get("family") if words[1] in ("run", "teacher") else None]):
-        if name.endswith("point-maze.yaml") and not find_spec("gymnasium_robotics"):
-            assert Path(name).is_file(), shlex.join(words)  # the package is optional
-            continue
         try:
             find_benchmarks(name)
         except DibsError as error:
