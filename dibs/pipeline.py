@@ -132,6 +132,14 @@ class OpenedModel:
     """Of the results folder in which it lies; None: elsewhere."""
 
 
+def results_of(path: Path, found: Mapping[str, Any]) -> Layout | None:
+    """Return the layout of the results folder in which a model lies; None: it is elsewhere."""
+    file = path.absolute()
+    layout = Layout(file.parents[min(4, len(file.parents) - 1)])
+    place = found["method"], found["benchmark"], found["split"], found["seed"]
+    return layout if file == layout.model(*place) else None
+
+
 def open_model(path: Path, family: str | Family | None = None, benchmark: str | None = None) -> OpenedModel:
     """Read a model together with its method, family and split, and check that they fit.
 
@@ -140,12 +148,10 @@ def open_model(path: Path, family: str | Family | None = None, benchmark: str | 
     """
     model, found = load_model(path)
     method, name, seed = methods.get_method(found["method"]), found["family"], found["seed"]
-    root = path.absolute().parents[min(4, len(path.absolute().parents) - 1)]
-    layout = Layout(root)
-    placed = path.absolute() == layout.model(method.name, found["benchmark"], found["split"], seed)
+    files = results_of(path, found)
     if family is None and name not in descriptions():
-        if placed and layout.family(name).is_file():
-            family = str(layout.family(name))
+        if files is not None and files.family(name).is_file():
+            family = str(files.family(name))
         else:
             raise DibsError(f"{path}: is of the family '{name}', which is not registered; name its file with --family")
     known = family if isinstance(family, Family) else get_family(family or name)
@@ -155,7 +161,6 @@ def open_model(path: Path, family: str | Family | None = None, benchmark: str | 
     chosen = Benchmark(aim, known, f"{known.source}:{aim}" if known.source != known.name else aim, known.source)
     train = None if Split(found["split"], ()).derived else read_json(metrics(path))["train"]
     split = known.split(found["split"], train)
-    files = layout if placed else None
     model, found = read_model(path, method, Unit.of(method, chosen), split, seed, files)
     return OpenedModel(method, model, chosen, split, seed, found["id"], files)
 

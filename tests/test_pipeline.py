@@ -253,6 +253,27 @@ def test_evaluate_notices_a_new_dataset(work: Workspace):
     assert message.startswith(f"{work.model}: was not made from {work.dataset(4)} as it is now; make it again: ")
 
 
+def test_template_and_reports_notice_what_was_made_again(work: Workspace):
+    """`dibs template` reads a model, tables and figures read evaluations; neither is what the files now say."""
+    work("evaluate")
+    (evaluation,) = work.root.glob("evaluations/dibs/*/gap2/seed0.parquet")
+    reports = [["results"], ["table", "splits", "--output", "t.csv"], ["table", "splits", "--inputs", str(evaluation)]]
+    for argv in ([*reports[0], "--results", str(work.root)], reports[2]):
+        assert cli.main(argv) == 0
+    work("dataset", "--index", "4", "--settings", json.dumps({"size": 200}))
+    work.capsys.readouterr()
+    assert cli.main(["template", str(work.model)]) == 1
+    assert f"{work.model}: was not made from {work.dataset(4)} as it is now" in work.capsys.readouterr().err
+    work("fit")
+    assert cli.main(["template", str(work.model)]) == 0
+    for argv in ([*reports[0], "--results", str(work.root)], [*reports[1], "--results", str(work.root)], reports[2]):
+        work.capsys.readouterr()
+        assert cli.main(argv) == 1
+        assert f"{evaluation}: was not made from {work.model} as it is now; make it again: `dibs evaluate" in (
+            work.capsys.readouterr().err
+        )
+
+
 def test_explicit_files_are_all_that_is_read(work: Workspace):
     """A rule of the workflow declares its inputs; their ids were planned."""
     work("teacher", "--index", "0", "--settings", other_settings(work))

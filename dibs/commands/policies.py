@@ -57,9 +57,12 @@ def register(subparsers: Any) -> None:
 def run_template(args: argparse.Namespace) -> None:
     """Explain a template."""
     from dibs.methods import load_model
+    from dibs.pipeline import open_model, results_of
     from dibs.templates.explanation import explain
 
     model, metadata = load_model(args.model)
+    if results_of(args.model, metadata) is not None:
+        open_model(args.model)  # refuses a model that was made from other teachers or datasets than those there
     lines = explain(model, str(args.model), args.indices)
     print("{method} {benchmark} {split} seed {seed}: ".format(**metadata) + "\n".join(lines))
 

@@ -7,8 +7,10 @@ evaluations with different thresholds, descriptions of a family or versions are 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ from dibs.errors import DibsError
 from dibs.evaluation.evaluate import summarize
 from dibs.evaluation.requirements import UNKNOWN, known_group
 from dibs.families import Benchmark, benchmarks, families, get_benchmark, load_family
-from dibs.files import damaged, read_json, read_table
+from dibs.files import damaged, read_json, read_metadata, read_table
 from dibs.methods import get_method, in_order
 from dibs.paths import Layout, timing
-from dibs.provenance import check_kind, check_versions, list_versions
+from dibs.provenance import check_input, check_kind, check_versions, list_versions
 from dibs.stages import evaluation_versions
 
 IDENTITY = ("method", "benchmark", "split", "seed")
@@ -40,6 +42,8 @@ COLUMNS = (
 )
 """Columns of the frame with one row per evaluation."""
 ROLES = ("train", "unseen", "beyond", "far")
+CHECKSUM = re.compile(r"# ([0-9a-f]{64})")
+"""In a list of files, of the file on the next line."""
 _KEYS = (*IDENTITY, "family", "delta")
 _COLUMNS = ("index", "role", "rollouts", "satisfied", "rate", "lower", "upper", "succeeds", "straddles")
 
@@ -64,7 +68,11 @@ def find_variants(results: Path, ablation: str) -> list[Path]:
 
 def listed(files: Iterable[Path]) -> str:
     """Return a list of files that `find` reads, each after a comment with its checksum."""
-    return "".join(f"# {hashlib.sha256(file.read_bytes()).hexdigest()}\n{file}\n" for file in files)
+    return "".join(f"# {_checksum(file)}\n{file}\n" for file in files)
+
+
+def _checksum(file: str | Path) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _in_results(root: Path, kind: str, methods: Sequence[str]) -> list[Path]:
@@ -83,13 +91,23 @@ def _listed(entries: Sequence[Path], kind: str, methods: Sequence[str]) -> list[
         elif entry.suffix in (".parquet", ".safetensors", ".json"):
             files.append(entry)
         else:
-            try:
-                lines = [line.strip() for line in entry.read_text().splitlines()]
-            except FileNotFoundError:
-                raise DibsError(f"{entry}: no such list of files") from None
-            except UnicodeDecodeError:
-                raise DibsError(f"{entry}: expected a list of files, one per line; found binary data") from None
-            files += [Path(line) for line in lines if line and not line.startswith("#")]
+            files += _read_list(entry)
+    return files
+
+
+def _read_list(entry: Path) -> list[Path]:
+    """Return the files of a list; refuse one that differs from the checksum before it."""
+    try:
+        lines = [line.strip() for line in entry.read_text().splitlines()]
+    except FileNotFoundError:
+        raise DibsError(f"{entry}: no such list of files") from None
+    except UnicodeDecodeError:
+        raise DibsError(f"{entry}: expected a list of files, one per line; found binary data") from None
+    files = [Path(line) for line in lines if line and not line.startswith("#")]
+    for before, line in pairwise(lines):
+        checksum = CHECKSUM.fullmatch(before)
+        if checksum and line and not line.startswith("#") and Path(line).is_file() and _checksum(line) != checksum[1]:
+            raise DibsError(f"{line}: has changed since {entry} was made; make the list again, or name the file itself")
     return files
 
 
@@ -117,6 +135,10 @@ def read_evaluation(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     else:  # results of a method that is not installed can still be read
         versions = {**(meta.get("versions") or {}), "evaluation": evaluation.VERSION}
     check_versions(path, meta, versions, _evaluate(meta))
+    model = _model_of(path, meta)
+    variant = {"ablations", "sweeps"} & set(path.absolute().parts)  # may be measured on a model of the main study
+    if model is not None and model.is_file() and not variant:
+        check_input(path, meta, {str(model): read_metadata(model)["id"]}, _evaluate(meta))
     return rows, meta
 
 
@@ -152,15 +174,22 @@ def _run(file: Path) -> dict[str, Any]:
     }
 
 
-def _seconds(evaluation: Path, meta: dict[str, Any]) -> float:
-    """Return how long training the model of an evaluation took, from the timing next to the model."""
+def _model_of(evaluation: Path, meta: Mapping[str, Any]) -> Path | None:
+    """Return where the model of an evaluation is, if both are in a folder of results."""
     root, name = evaluation.absolute().parents[len(IDENTITY) :][:1], meta["method"]
     if not root or name not in registry.names("methods"):
-        return float("nan")
-    method = get_method(name)
-    unit = method.unit(meta["family"], meta["benchmark"])
-    file = timing(Layout(root[0]).model(method.model_method, unit, meta["split"], meta["seed"]))
-    return float(sum(read_json(file).values())) if file.exists() else float("nan")
+        return None
+    method, layout = get_method(name), Layout(root[0])
+    place = meta["benchmark"], meta["split"], meta["seed"]
+    if layout.evaluation(name, *place) != evaluation.absolute():
+        return None
+    return layout.model(method.model_method, method.unit(meta["family"], meta["benchmark"]), *place[1:])
+
+
+def _seconds(evaluation: Path, meta: Mapping[str, Any]) -> float:
+    """Return how long training the model of an evaluation took, from the timing next to the model."""
+    model = _model_of(evaluation, meta)
+    return float(sum(read_json(timing(model)).values())) if model and timing(model).exists() else float("nan")
 
 
 @cache

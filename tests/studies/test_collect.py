@@ -11,7 +11,16 @@ from dibs import evaluation as evaluation_stage
 from dibs.errors import DibsError
 from dibs.files import read_table, write_json, write_table
 from dibs.paths import Layout
-from dibs.studies.collect import COLUMNS, collect, collect_indices, find, middle_split, read_evaluation, split_order
+from dibs.studies.collect import (
+    COLUMNS,
+    collect,
+    collect_indices,
+    find,
+    listed,
+    middle_split,
+    read_evaluation,
+    split_order,
+)
 from dibs.templates.methods import DIBS
 
 IDENTITY = {"method": "dibs", "benchmark": "mine-k2", "family": "mine", "split": "gap2", "seed": 7}
@@ -41,6 +50,17 @@ def test_one_row_by_hand(evaluation, tmp_path):
     assert (row["zero_shot_count"], row["zero_shot_ratio"], row["beyond_ratio"]) == (1, 0.5, 0.5)
     assert row["straddling"] == 3  # 95, 90 and 91 of 100; the two beyond do not count
     assert row["steps"] == 1234 and row["rollouts"] == 100
+
+
+def test_a_list_says_what_its_files_were(evaluation, tmp_path):
+    file, entries = evaluation(tmp_path / "e.parquet"), tmp_path / "l.txt"
+    entries.write_text(listed([file]))
+    assert find("evaluations", [entries], tmp_path) == [file]
+    evaluation(file, steps=5)
+    with pytest.raises(DibsError, match=rf"{file}: has changed since {entries} was made; make the list again"):
+        find("evaluations", [entries], tmp_path)
+    entries.write_text(f"# a comment\n{file}\n")
+    assert find("evaluations", [entries], tmp_path) == [file]
 
 
 def test_steps_may_be_unknown(evaluation, tmp_path):
