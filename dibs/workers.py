@@ -113,10 +113,16 @@ class _Worker:
             return "died", f"its process ended unexpectedly ({how})"
 
     def stop(self) -> None:
-        """End the process; files are written in one step, so none is left half-written."""
+        """End the process; files are written in one step, so none is left half-written.
+
+        A signal that arrives during an import may be lost, so a process that goes on is killed.
+        """
         self.connection.close()
         self.process.terminate()
         self.process.join(10.0)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
 
 def _start(doer: Doer[Any]) -> _Worker:

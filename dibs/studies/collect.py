@@ -91,11 +91,11 @@ def _listed(entries: Sequence[Path], kind: str, methods: Sequence[str]) -> list[
         elif entry.suffix in (".parquet", ".safetensors", ".json"):
             files.append(entry)
         else:
-            files += _read_list(entry)
+            files += _read_list(entry, kind)
     return files
 
 
-def _read_list(entry: Path) -> list[Path]:
+def _read_list(entry: Path, kind: str) -> list[Path]:
     """Return the files of a list; refuse one that differs from the checksum before it."""
     try:
         lines = [line.strip() for line in entry.read_text().splitlines()]
@@ -107,7 +107,11 @@ def _read_list(entry: Path) -> list[Path]:
     for before, line in pairwise(lines):
         checksum = CHECKSUM.fullmatch(before)
         if checksum and line and not line.startswith("#") and Path(line).is_file() and _checksum(line) != checksum[1]:
-            raise DibsError(f"{line}: has changed since {entry} was made; make the list again, or name the file itself")
+            check_kind(line, read_metadata(line), kind.removesuffix("s"))  # what is wrong with the file itself
+            raise DibsError(
+                f"{line}: has changed since {entry} was made; delete the list, so that the workflow makes it again, or "
+                "name the file itself"
+            )
     return files
 
 

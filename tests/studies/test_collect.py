@@ -57,7 +57,7 @@ def test_a_list_says_what_its_files_were(evaluation, tmp_path):
     entries.write_text(listed([file]))
     assert find("evaluations", [entries], tmp_path) == [file]
     evaluation(file, steps=5)
-    with pytest.raises(DibsError, match=rf"{file}: has changed since {entries} was made; make the list again"):
+    with pytest.raises(DibsError, match=rf"{file}: has changed since {entries} was made; delete the list"):
         find("evaluations", [entries], tmp_path)
     entries.write_text(f"# a comment\n{file}\n")
     assert find("evaluations", [entries], tmp_path) == [file]

@@ -117,7 +117,7 @@ UNCHANGED: dict[str, Change] = {
     "color of a method": edit("dibs/templates/methods.py", "#D62728", "#D62729"),
     "error message": edit("dibs/provenance.py", "was written by dibs 0.1", "comes from dibs 0.1"),
     "docstring": docstring("dibs/templates/polynomial.py"),
-    "caption": edit("dibs/studies/reports.py", '"Loss of the template', '"Losses of the template'),
+    "caption": edit("dibs/studies/reports.py", '"How the fit of a template', '"How the fit of one template'),
     "code of another algorithm": code("dibs/teachers/sb3.py"),
     "version of another algorithm": version("dibs/teachers/sb3.py", "PPO_ALGORITHM"),
     "version of another method": version("dibs/baselines/maml.py", "METHOD"),
