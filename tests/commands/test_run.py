@@ -97,11 +97,13 @@ def test_run_makes_only_what_the_methods_read(family, capsys):
 
 
 def started(family: Path, results: str, *more: str) -> subprocess.Popen[str]:
-    """Start a run whose teachers take long."""
+    """Start a run whose teachers take long, and that heeds Ctrl-C even where the tests do not, as in the background."""
     slow = ["--set", "teachers.options.iterations=100000", "--set", "teachers.options.patience=100000"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     code = [sys.executable, "-m", "dibs", *command(family, results, "--methods", "dibs", *slow, *more)]
-    return subprocess.Popen(code, **pipes, start_new_session=True)
+    return subprocess.Popen(
+        code, **pipes, start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
 
 
 def wait_for_log(file: Path) -> None:
